@@ -29,9 +29,9 @@ from nmt_cli.data.corpus import Selection
 from nmt_cli.distributed import World
 from nmt_cli.fast.cuda import replay
 from nmt_cli.training import start
+from nmt_cli.training.reporter import Reporter
+from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import TrainingConfig
-from nmt_cli.training.trainer import Trainer
-from nmt_cli.training.updates import share
 
 H100 = SimpleNamespace(
     name="NVIDIA H100 80GB HBM3", major=9, minor=0, multi_processor_count=132, regs_per_multiprocessor=65536,
@@ -253,30 +253,28 @@ class Training:
         settings: Mapping[str, Any] = {**NOTHING_ELSE, "precision": "bfloat16", "compile": True, **flags}
         config = resolve(TrainingConfig, settings, preset=settings.get("preset"))
         self.world = World(0, 1, torch.device("cuda", 0))
-        with gpu:
-            with self.world.device:  # torch cannot move the weights of a fake module
-                self.setup = start.build_setup(config, task, self.corpus, None, self.world)
-            run: Any = SimpleNamespace(setup=self.setup, config=config.training, world=self.world, observers=[])
-            self.trainer = Trainer(run)
-        self.setup.model.train()
-        self.following = self.setup.plan.updates(0, 0)
+        with gpu, self.world.device:  # torch cannot move the weights of a fake module
+            unwritten = RunDirectory(folder), Reporter(quiet=True)
+            self.run = start.build_run(config, task, self.corpus, None, self.world, None, *unwritten)
+        self.run.model.train()
+        self.following = self.run.plan.updates(0, 0)
         self.step = self.tokens = 0
 
     def update(self) -> Recorded:
         """Make the next update; return what was recorded."""
         self.step += 1
         sentences = next(self.following)[2]
-        world, count = replace(self.world, size=self.ranks), max(self.ranks, self.setup.micro_batches)
-        pairs = Selection(self.corpus, sentences)
-        micro_batches = share(pairs, world, count, self.setup.load, self.setup.packed)
+        trainer = self.run.trainer
+        updates = replace(trainer.updates, world=replace(self.world, size=self.ranks))
+        micro_batches = updates.share(Selection(self.corpus, sentences), max(self.ranks, updates.micro_batches))
         self.tokens = sum(each.batch.num_tokens for each in micro_batches)
         recorded = self.gpu.recorded = Recorded()
         try:
             with self.gpu, mock.patch.object(replay, "record", self.gpu.graph):
-                self.trainer.set_learning_rate(self.step)
+                trainer.set_learning_rate(self.step)
                 moved = [each._replace(batch=each.batch.mapped(self.gpu.from_tensor)) for each in micro_batches]
-                self.trainer.change_weights(self.trainer.accumulate(moved, self.step))
-                self.setup.scaler.update()
+                trainer.change_weights(trainer.accumulate(moved, self.step))
+                trainer.scaler.update()
         finally:
             self.gpu.recorded = None
         return recorded

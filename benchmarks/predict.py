@@ -179,7 +179,7 @@ def counted(size: Size, tokens: int, ranks: int = 1, **flags: Any) -> Counted:
             recorded = training.update()
             compiled.append(graphs["unique_graphs"] - before)
         tokens = training.tokens
-        weights = sum(each.numel() * each.element_size() for each in training.trainer.parameters)
+        weights = sum(each.numel() * each.element_size() for each in training.run.trainer.parameters)
     useful = tokens * flops_of_token(size, training.pairs)
     return Counted(recorded, (compiled[1], compiled[-1] - compiled[1]), useful, tokens, weights)
 

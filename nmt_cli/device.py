@@ -126,8 +126,12 @@ class Plain:
         """Return what loads sentences of a corpus as a batch: `load`, or what makes faster batches for the model."""
         return load
 
-    def gradients(self, plain: Any) -> Any:
-        """Return what computes the gradients of an update: `plain`, or what does the same faster."""
+    def gradients(self, plain: Any, replay: bool) -> Any:
+        """Return what computes the gradients of an update: `plain`, or what does the same faster.
+
+        Args:
+            replay: the shapes of batches repeat, so that what is recorded of one batch may be replayed for others.
+        """
         return plain
 
     def change(self, change: Callable[[Tensor], None], optimizer: Any, gradients: Any) -> Callable[[Tensor], None]:

@@ -173,8 +173,8 @@ class Criterion:
         """Return the sums over the target tokens of `batch`, without padding."""
         raise NotImplementedError
 
-    def prepare(self, setup: Any) -> None:
-        """Called once, before training, with its `Setup`."""
+    def prepare(self, run: Any) -> None:
+        """Called once, before training, with its `Run`, which has the attributes model, task, corpus and plan."""
 
     def outputs(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return decoder outputs [N, d], the first of which belong to the target tokens, and these tokens [n], n <= N.

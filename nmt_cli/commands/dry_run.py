@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -19,10 +20,11 @@ from nmt_cli.streams import say
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.messages import advice, parameters_of
 from nmt_cli.training.origin import read_origin
-from nmt_cli.training.reporter import figures_table, readable
+from nmt_cli.training.reporter import Reporter, figures_table, readable
+from nmt_cli.training.run import Run
+from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import RunOptions, TrainingConfig
-from nmt_cli.training.setup import Setup
-from nmt_cli.training.start import build_setup, configuration, model_without_weights, open_data, prepared
+from nmt_cli.training.start import build_run, configuration, model_without_weights, open_data, prepared
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Planned:
     config: RunConfig
     model: Any
     steps: int
-    setup: Setup | None  # None without data: then the model is on the meta device
+    run: Run | None  # None without data: then the model is on the meta device
     figures: dict[str, Any]
 
 
@@ -72,20 +74,21 @@ def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | Non
     settings: TrainingConfig = config.training
     device = own_device(settings.device)
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
-    setup = None
+    run = None
     if options.data:
         task, corpus, _ = open_data(options.data)
         path = options.init_from
         origin = None if path is None else read_origin(path, config, task)
-        setup = build_setup(config, task, corpus, None, World(0, 1, device), origin)
-        model, schedule, steps = setup.model, setup.schedule, setup.length.steps
+        world, directory, reporter = World(0, 1, device), RunDirectory(Path()), Reporter(quiet=True)
+        run = build_run(config, task, corpus, None, world, origin, directory, reporter)
+        model, schedule, steps = run.model, run.trainer.schedule, run.length.steps
         figures |= {
             "sentences": len(corpus),
-            "updates_per_epoch": setup.length.updates_per_epoch,
-            "target_tokens_per_update": setup.length.target_tokens_per_update,
-            "micro_batches": setup.micro_batches,
+            "updates_per_epoch": run.length.updates_per_epoch,
+            "target_tokens_per_update": run.length.target_tokens_per_update,
+            "micro_batches": run.trainer.updates.micro_batches,
             "steps": steps,
-            "epochs": setup.length.epochs,
+            "epochs": run.length.epochs,
             "device": str(device),
             **checkpoint.vocabulary_of(task),
         }
@@ -99,6 +102,6 @@ def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | Non
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
     figures["peak_learning_rate"] = highest_rate(schedule, steps)
     figures["parameters"], figures["trained_parameters"] = parameters_of(model)
-    for note in advice(config, options.preset, schedule, steps, setup):
+    for note in advice(config, options.preset, schedule, steps, run):
         say(note)
-    return Planned(config, model, steps, setup, figures)
+    return Planned(config, model, steps, run, figures)

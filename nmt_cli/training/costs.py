@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from nmt_cli.data.corpus import Indices
+from nmt_cli.interfaces import CountsFlops
 from nmt_cli.training.state import Totals
 
 PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
@@ -21,6 +24,10 @@ PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 
 PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
 """Rows of the square matrices of the benchmark, by device type; one product takes about a millisecond."""
+
+
+FlopCounter = Callable[[Indices, Indices], Mapping[str, float]]
+"""Returns the FLOPs of an update by part of the model, from the lengths of its sources and targets."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class CostMeter:
 
     rates: Rates  # of one device
     devices: int
+    count: FlopCounter | None = None
 
     def of(self, seconds: float) -> Totals:
         device_seconds = seconds * self.devices
@@ -47,6 +55,10 @@ class CostMeter:
             flops_as_table2=device_seconds * self.rates.sustained * 1e12,
             possible_flops=device_seconds * self.rates.peak * 1e12,
         )
+
+    def flops(self, source: Indices, target: Indices) -> float:
+        """Return the FLOPs of an update of sentences of these lengths; 0 if they cannot be counted."""
+        return 0.0 if self.count is None else sum(self.count(source, target).values())
 
     def describe(self, total: Totals) -> dict[str, Any]:
         """Return the current devices, and the device-hours and mean rates of the whole run."""
@@ -58,6 +70,15 @@ class CostMeter:
             "peak_tflops_of_a_device": whole.possible_flops / whole.device_seconds / 1e12,
             "origin_of_these_rates": self.rates.source,
         }
+
+
+def flops_of(model: Any) -> FlopCounter | None:
+    """Return what counts the FLOPs of a model's update, if the model has it and all of it is trained.
+
+    The products of frozen parameters are made in part only.
+    """
+    frozen = any(not parameter.requires_grad for parameter in model.parameters())
+    return model.training_flops if isinstance(model, CountsFlops) and not frozen else None
 
 
 def utilisation(totals: Totals) -> float | None:

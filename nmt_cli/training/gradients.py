@@ -9,9 +9,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nmt_cli.device import autocast
-from nmt_cli.distributed import explain_lost_ranks, sharers_of
+from nmt_cli.distributed import World, explain_lost_ranks, sharers_of
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
-from nmt_cli.training.setup import Setup
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
@@ -45,9 +44,16 @@ class Gradients:
 
     replayed = False  # whether the host computes nothing in `add`, so that it cannot ask about a number of the device
 
-    def __init__(self, setup: Setup, flat: bool) -> None:
-        self.objective, self.world = Objective(setup.model, setup.criterion, setup.precision), setup.world
-        self.setup, self.parameters = setup, trained(setup.model)
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler,
+        world: World,
+        flat: bool,
+    ) -> None:
+        self.objective, self.optimizer, self.scaler, self.world = objective, optimizer, scaler, world
+        self.parameters = trained(objective.model)
         # The host knows what ranks exchange for the parameters that they divide.
         divided = [parameter for parameter in self.parameters if sharers_of(parameter).size > 1]
         self.loose = divided if flat else self.parameters
@@ -81,7 +87,7 @@ class Gradients:
     def compute(self, batch: Batch, factor: Tensor) -> Tensor:
         """See `add`; the batch is on the device."""
         total, nll = self.objective(batch)
-        self.setup.scaler.scale(total * factor).backward()  # type: ignore[no-untyped-call]
+        self.scaler.scale(total * factor).backward()  # type: ignore[no-untyped-call]
         return torch.stack([total.detach().double(), nll.double()])
 
     def finish(self) -> list[Tensor]:
@@ -93,15 +99,9 @@ class Gradients:
         if self.flat is not None and self.world.size > 1:
             with explain_lost_ranks():
                 dist.all_reduce(self.flat)
-        self.setup.scaler.unscale_(self.setup.optimizer)
+        self.scaler.unscale_(self.optimizer)
         returned = self.parameters if self.world.is_main else self.loose
         return [parameter.grad for parameter in returned if parameter.grad is not None]
 
     def forget(self) -> None:
         """Free the memory that is kept for the next batches."""
-
-
-def gradients_of(setup: Setup) -> Gradients:
-    """Return the gradients as the device computes them best."""
-    gradients: Gradients = setup.fast.gradients(Gradients(setup, flat=setup.world.size > 1))
-    return gradients

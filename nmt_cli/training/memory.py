@@ -13,51 +13,35 @@ from nmt_cli.data.corpus import Indices
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import TrainingError, counted
 from nmt_cli.interfaces import Batch
-from nmt_cli.training.gradients import Gradients, trained
-from nmt_cli.training.run import Run
-from nmt_cli.training.setup import Setup
-from nmt_cli.training.updates import text_of
+from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.updates import Updates
 
 SAMPLED_UPDATES = 1000  # updates among which the largest micro-batches are looked for
 
 
-def choose_micro_batches(run: Run, gradients: Gradients) -> int:
-    """Record and return the number of micro-batches: that with which as many ranks began, or else one that fits."""
-    state, world = run.state, run.world
-    recorded = state.micro_batches if state.ranks == world.size else 0
-    count = wanted = recorded or run.setup.micro_batches
-    # One rank that is out of memory would leave the others of a divided model waiting.
-    if run.setup.fast.tries_memory and not run.config.model_parallel:
-        count = fitting_micro_batches(run.setup, gradients, wanted)
-    if count > wanted:
-        run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {count} an update")
-    state.ranks, state.micro_batches = world.size, count
-    return count
-
-
-def fitting_micro_batches(setup: Setup, gradients: Gradients, count: int) -> int:
+def fitting_micro_batches(trainer: Trainer, count: int) -> int:
     """Return `count`, doubled until the largest micro-batches fit into memory, unless --micro-batches is given.
 
     Raises:
         TrainingError: there is not enough memory, and the message names the micro-batch; or a layer cannot be compiled.
     """
-    check_state(setup)
+    check_state(trainer)
     while True:
-        batches = largest(setup, count)
+        batches = largest(trainer.updates, count)
         # This compiles the layers, in a resumed run as in a new one, so that both compute with the same code.
-        full = not fits(setup, gradients, batches)
-        if full and (setup.settings.micro_batches or max(len(batch.source) for batch in batches) == 1):
+        full = not fits(trainer, batches)
+        if full and (trainer.config.micro_batches or max(len(batch.source) for batch in batches) == 1):
             raise out_of_memory(batches, count)
-        if not setup.world.start_any([full])()[0]:
+        if not trainer.world.start_any([full])()[0]:
             return count
         count *= 2
 
 
-def check_state(setup: Setup) -> None:
+def check_state(trainer: Trainer) -> None:
     """Raise TrainingError unless gradients and Adam's two moments fit. Smaller batches would not help."""
-    parameters = trained(setup.model)
+    parameters = trainer.parameters
     try:
-        _ = [torch.empty_like(parameter) for parameter in (parameters if setup.optimizer.state else 3 * parameters)]
+        _ = [torch.empty_like(parameter) for parameter in (parameters if trainer.optimizer.state else 3 * parameters)]
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -67,14 +51,14 @@ def check_state(setup: Setup) -> None:
         ) from error
 
 
-def largest(setup: Setup, count: int) -> list[Batch]:
+def largest(updates: Updates, count: int) -> list[Batch]:
     """Return the micro-batches of the first updates, a random sample of the data, that need most memory."""
-    plan = setup.plan
+    plan = updates.plan
     candidates = []
-    for *_, updates in plan.samples(SAMPLED_UPDATES):
-        for update in updates:
+    for *_, samples in plan.samples(SAMPLED_UPDATES):
+        for update in samples:
             lengths = plan.source_lengths[update], plan.target_lengths[update]
-            candidates += [update[places] for places in cut(*lengths, count, setup.packed) if len(places)]
+            candidates += [update[places] for places in cut(*lengths, count, updates.packed) if len(places)]
 
     def longest(indices: Indices) -> Indices:
         return np.array([plan.source_lengths[indices].max(), plan.target_lengths[indices].max()])
@@ -84,7 +68,7 @@ def largest(setup: Setup, count: int) -> list[Batch]:
         lambda indices: int(plan.source_lengths[indices].sum() + plan.target_lengths[indices].sum()),
         lambda indices: int(longest(indices).max()),
     ]
-    if not setup.packed:  # with the padded length, and with its square
+    if not updates.packed:  # with the padded length, and with its square
         sizes = [
             lambda indices: len(indices) * int(longest(indices).sum()),
             lambda indices: len(indices) * int((longest(indices) ** 2).sum()),
@@ -92,22 +76,24 @@ def largest(setup: Setup, count: int) -> list[Batch]:
     batches = []
     for size in sizes:
         sentences = max(candidates, key=size)
-        pairs, places = text_of(setup, 0, sentences), np.arange(len(sentences))
-        batches.append(setup.load(pairs, places))
+        pairs, places = updates.text(0, sentences), np.arange(len(sentences))
+        batches.append(updates.load(pairs, places))
     return batches
 
 
-def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
+def fits(trainer: Trainer, batches: Sequence[Batch]) -> bool:
     """Return whether there is enough memory to run `batches` forwards and backwards, without an update."""
+    gradients = trainer.gradients
     try:
         # Stand-ins for Adam's two moments, which are allocated at the first step.
-        moments = [] if setup.optimizer.state else [torch.ones_like(p) for p in 2 * trained(setup.model)]
+        moments = [] if trainer.optimizer.state else [torch.ones_like(p) for p in 2 * trainer.parameters]
         gradients.clear()
         for batch in batches:
             gradients.add(batch, 1.0)
         for batch in batches if gradients.replayed else []:
             # So another shape runs before its capture, beside the memory of these graphs.
-            gradients.compute(batch.to(setup.world.device), torch.zeros((), device=setup.world.device))
+            device = trainer.world.device
+            gradients.compute(batch.to(device), torch.zeros((), device=device))
         del moments
     except RuntimeError as error:
         if isinstance(error, torch._dynamo.exc.TorchDynamoException):

@@ -16,7 +16,6 @@ from nmt_cli.training.length import highest_rate
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import read_config
-from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
 
 
@@ -24,11 +23,11 @@ def summary(run: Run) -> dict[str, Any]:
     state, total = run.state, run.state.total
     return {
         "steps": state.step,
-        "parameters": parameters_of(run.setup.model)[0],
+        "parameters": parameters_of(run.model)[0],
         "target_tokens": total.target_tokens,
         "training_hours": total.seconds / 3600,
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
-        "peak_learning_rate": highest_rate(run.setup.schedule, state.step),
+        "peak_learning_rate": highest_rate(run.trainer.schedule, state.step),
         f"best_validation_{run.config.best_by}": state.best,
         **{f"best_validation_{name}": value for name, value in state.best_figures.items()},
         "best_step": state.best_step,
@@ -36,7 +35,7 @@ def summary(run: Run) -> dict[str, Any]:
         "flops": total.flops or None,
         "flops_as_table2": total.flops_as_table2,
         "model_flop_utilisation": utilisation(total),
-        **run.setup.costs.describe(total),
+        **run.costs.describe(total),
     }
 
 
@@ -53,7 +52,7 @@ def closing_lines(run: Run) -> str:
     lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
     if state.best is not None:
         by = run.config.best_by
-        others = [name for name in (LOSS, *run.setup.task.measures) if name != by and name in state.best_figures]
+        others = [name for name in (LOSS, *run.task.measures) if name != by and name in state.best_figures]
         also = "".join(f", {name} {state.best_figures[name]:.3f}" for name in others)
         lines.append(f"best validation {by} {state.best:.3f}{also} at step {state.best_step:,} ({path / 'best'})")
         if is_far_worse(state.last, state.best):
@@ -81,30 +80,25 @@ def next_command(run: Run) -> list[object]:
     return ["translate", path if state.best is None else path / "best"]
 
 
-def opening_lines(setup: Setup) -> str:
+def opening_lines(run: Run) -> str:
     """Return lines about the training to come."""
-    plan, length = setup.plan, setup.length
-    count, learning = parameters_of(setup.model)
+    plan, length, updates = run.plan, run.length, run.trainer.updates
+    count, learning = parameters_of(run.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
-    packed = ", packed" if setup.packed else ""
+    packed = ", packed" if updates.packed else ""
     sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
-    rate = highest_rate(setup.schedule, length.steps)
+    rate = highest_rate(run.trainer.schedule, length.steps)
     peak = "" if rate is None else f"; highest learning rate: {rate:.2g}"
     lines = [
-        f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
+        f"{count:,} parameters{frozen}; {len(run.corpus):,} sentence pairs; "
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: {setup.micro_batches}{packed}; "
-        f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}{peak}",
-        *validation_lines(setup),
+        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: {updates.micro_batches}{packed}; "
+        f"processes: {run.world.size} ({run.world.device.type}); precision: {run.trainer.objective.precision}{peak}",
     ]
+    scored = run.config.validation_bleu or run.config.best_by != LOSS
+    if scored and "bleu" in run.task.measures:
+        lines.append(f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {run.task.tokenization}")
     return "\n".join(lines)
-
-
-def validation_lines(setup: Setup) -> list[str]:
-    scored = setup.settings.validation_bleu or setup.settings.best_by != LOSS
-    if not scored or "bleu" not in setup.task.measures:
-        return []
-    return [f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {setup.task.tokenization}"]
 
 
 def advice(
@@ -112,19 +106,19 @@ def advice(
     preset: str | None,
     schedule: Schedule,
     steps: int,
-    setup: Setup | None = None,
+    run: Run | None = None,
     resumed: bool = False,
 ) -> list[str]:
     """Return lines about the order of the sentences, and about settings that do not suit a training of so many steps.
 
-    Entry points of `nmt.advice` give the latter. Without data, where a training is only sized, there is no `setup`.
+    Entry points of `nmt.advice` give the latter. Without data, where a training is only sized, there is no `run`.
     """
     lines = []
-    if setup is not None:
-        lines += [line for change in setup.plan.changes for line in change.lines(setup.length.epochs)]
+    if run is not None:
+        lines += [line for change in run.plan.changes for line in change.lines(run.length.epochs)]
     functions = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.advice")]
     for function in functions:
-        lines += function(config, preset, schedule, steps, setup, resumed)
+        lines += function(config, preset, schedule, steps, run, resumed)
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The bookkeeping of a run: validation, logging and saving after an update, and resuming.
+"""The training loop (section 5): updates, what is due after each of them, and resuming.
 
 A resumed run gives the same weights, losses and scores, bit for bit, as one that was never interrupted. When a
 signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
@@ -18,15 +18,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nmt_cli import checkpoint, registry
+from nmt_cli import checkpoint
+from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import Interrupted, TrainingError, command_line
+from nmt_cli.task import Task
 from nmt_cli.training import optimizer_state
+from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.length import Length
+from nmt_cli.training.memory import explain_out_of_memory, fitting_micro_batches
 from nmt_cli.training.observers import Observer
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
-from nmt_cli.training.setup import Setup
+from nmt_cli.training.signals import stop_signals
 from nmt_cli.training.state import ACTIONS, RunState, Totals
+from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import Update
 from nmt_cli.training.validation import validation
 
@@ -45,23 +51,28 @@ class Uncounted:
 class Run:
     """The position of a run, what is due after each update, and what is saved.
 
-    `Trainer.fit` calls `next`, makes the update, and calls `add` and `end_step`.
-
     Args:
+        task: of the text that the trainer's updates are made of.
+        valid: the validation set, if there is one.
+        length: of the whole run.
         contents: the fields of `checkpoint.Contents` except the step.
-        observers: the settings of each observer that is used.
     """
 
     def __init__(
         self,
-        setup: Setup,
+        trainer: Trainer,
+        task: Task,
+        valid: Corpus | None,
+        length: Length,
+        costs: CostMeter,
+        contents: Mapping[str, Any],
         directory: RunDirectory,
         reporter: Reporter,
-        contents: Mapping[str, Any],
-        observers: Sequence[Any] = (),
     ) -> None:
-        self.setup, self.config, self.world = setup, setup.settings, setup.world
-        self.directory, self.reporter, self.contents = directory, reporter, contents
+        self.trainer, self.config, self.world = trainer, trainer.config, trainer.world
+        self.model, self.corpus, self.plan = trainer.model, trainer.updates.corpus, trainer.updates.plan
+        self.task, self.valid, self.length, self.costs = task, valid, length, costs
+        self.contents, self.directory, self.reporter = contents, directory, reporter
         self.state = RunState()
         self.save_interval = Interval(self.config.save_every, "--save-every")
         every = self.config.validate_every
@@ -69,9 +80,45 @@ class Run:
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: Uncounted | None = None  # the update of the last step
-        self.host_copies = setup.fast.host_copies()
+        self.host_copies = trainer.fast.host_copies()
         self.clock = 0.0  # the time up to which the training is counted
-        self.observers: list[Observer] = [registry.build(config, run=self) for config in observers]
+        self.observers: list[Observer] = []
+
+    def fit(self) -> None:
+        """Train from the run's state to its end.
+
+        Raises:
+            Interrupted: a signal stopped the run; it is saved.
+            TrainingError: too many updates were not finite, memory ran out, or a rank was lost.
+        """
+        self.model.train()
+        count = self.trainer.updates.micro_batches if self.finished else self.choose_micro_batches()
+        with (
+            self.trainer.updates.following(count, self.state.epoch, self.state.position) as updates,
+            stop_signals() as signals,
+            self.reporter.display(self.state, self.length.steps),
+        ):
+            self.do_pending()
+            while not self.finished:
+                update = self.next(updates)  # section 5.1: about 25,000 source and 25,000 target tokens
+                with explain_out_of_memory([each.batch for each in update.share], count):
+                    sums = self.trainer.update(update.share, self.state.step)
+                self.add(update, sums)
+                self.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
+            self.save(self.directory.place("step", self.state.step))
+
+    def choose_micro_batches(self) -> int:
+        """Record and return the number of micro-batches: that with which as many ranks began, or one that fits."""
+        state = self.state
+        recorded = state.micro_batches if state.ranks == self.world.size else 0
+        count = wanted = recorded or self.trainer.updates.micro_batches
+        # One rank that is out of memory would leave the others of a divided model waiting.
+        if self.trainer.fast.tries_memory and not self.config.model_parallel:
+            count = fitting_micro_batches(self.trainer, wanted)
+        if count > wanted:
+            self.reporter.note(f"the GPU's memory is too small for larger micro-batches: {count} an update")
+        state.ranks, state.micro_batches = self.world.size, count
+        return count
 
     def resume(self) -> bool:
         """Restore the newest undamaged checkpoint; return whether there is one."""
@@ -93,7 +140,7 @@ class Run:
 
     def restore(self, folder: Path) -> None:
         """Load what `snapshot` has saved, in the order in which observers need it."""
-        model, place = self.setup.model, str(folder)
+        model, place = self.model, str(folder)
         checkpoint.assign_weights(model, checkpoint.load_weights(folder), place)
         for observer in self.observers:
             observer.resumed()
@@ -102,8 +149,8 @@ class Run:
         if raw:
             weights = {name.removeprefix(RAW): weight for name, weight in raw.items()}
             checkpoint.assign_weights(model, weights, place)
-        optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, place)
-        self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
+        optimizer_state.restore(self.trainer.optimizer, saved.values["optimizer"], saved.tensors, place)
+        self.trainer.scaler.load_state_dict(saved.values.get("scaler", {}))
         self.state = RunState.from_json(saved.values["state"], place)
         # Its fingerprint stays, though a newer version has more settings.
         self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
@@ -111,7 +158,7 @@ class Run:
     def check_agreement(self) -> None:
         """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
         self.world.barrier()
-        read = self.state.step, self.setup.corpus.fingerprint, self.validation_set
+        read = self.state.step, self.corpus.fingerprint, self.validation_set
         if len(set(self.world.gather(read))) > 1:
             raise TrainingError(
                 "the processes do not read the same files. With several machines, DATA must be the same on all, and "
@@ -120,15 +167,15 @@ class Run:
 
     def compare_validation(self) -> None:
         """Begin the best checkpoint and the patience anew if validation is not what they were measured by."""
-        state, setup = self.state, self.setup
+        state = self.state
         if state.best is None or self.at_last_step:
             return
         if not self.validation_set:
             self.reporter.note("warning: the data have no validation set now: the best checkpoint stays as it is")
             return
         other = ""
-        if self.config.best_by == "bleu" and state.tokenization != setup.task.tokenization:
-            other = f"tokenization of BLEU ({setup.task.tokenization})"
+        if self.config.best_by == "bleu" and state.tokenization != self.task.tokenization:
+            other = f"tokenization of BLEU ({self.task.tokenization})"
         if state.validation_set not in ("", self.validation_set):
             other = "validation set"
         if other:
@@ -140,8 +187,7 @@ class Run:
     @property
     def validation_set(self) -> str:
         """The fingerprint of the validation set, or "" without one."""
-        valid = self.setup.valid
-        return "" if valid is None else valid.fingerprint
+        return "" if self.valid is None else self.valid.fingerprint
 
     @property
     def out_of_patience(self) -> bool:
@@ -176,9 +222,10 @@ class Run:
     def add(self, update: Update, sums: Callable[[], list[float]]) -> None:
         """Add the update of this step, and count the one before it: a device never waits for the host.
 
-        The function `sums` waits for three numbers: loss and nll, summed over target tokens, EOS included, and over all
-        ranks, and the square of the norm of the gradient per target token.
+        The function `sums` waits for what `Trainer.accumulate` returns, summed over all ranks.
         """
+        for observer in self.observers:
+            observer.updated(self.state.step)
         self.count()
         self.uncounted = Uncounted(self.state.step, update, sums)
 
@@ -192,18 +239,18 @@ class Run:
         norm = math.sqrt(square)
         began, self.clock = self.clock, time.perf_counter()
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            scaler = self.setup.scaler
+            scaler = self.trainer.scaler
             if not (scaler.is_enabled() and math.isfinite(loss) and scaler.get_scale() >= 1):
                 self.skip(last, loss, norm)  # else it has lowered the scale, and that is all
             return
         source, target = last.update.lengths
         totals = replace(
-            self.setup.costs.of(self.clock - began),
+            self.costs.of(self.clock - began),
             loss=loss,
             nll=nll,
             source_tokens=int(source.sum()),
             target_tokens=int(target.sum()),
-            flops=sum(self.setup.flops(source, target).values()) if self.setup.flops else 0.0,
+            flops=self.costs.flops(source, target),
         )
         self.state.total.add(totals)
         self.state.window.add(totals)
@@ -246,7 +293,7 @@ class Run:
         save = save_elapsed or self.save_interval.ends_at(step) or self.at_last_step
         # Without --validate-every, each checkpoint is validated. With it, the last one only if it is due.
         validate = save if every is None else validation_elapsed or every.ends_at(step)
-        validate = validate and self.setup.valid is not None
+        validate = validate and self.valid is not None
         log = validate or self.at_last_step or step % self.config.log_every == 0
         actions = {"validate": validate, "log": log, "save": save}
         return [action for action in ACTIONS if actions[action]]
@@ -287,19 +334,19 @@ class Run:
 
     def validate(self) -> dict[str, Any]:
         """Return the values of a validation, and record whether it is the best; all ranks go by the main rank's."""
-        if self.setup.valid is None:  # the run was resumed with data that has no validation set
+        if self.valid is None:  # the run was resumed with data that has no validation set
             return {}
-        values = validation(self.setup, self.setup.valid, self.observers)
+        values = validation(self.trainer, self.task, self.valid, self.observers)
         figures = {
             name.removeprefix("validation_"): value for name, value in values.items() if name.startswith("validation_")
         }
         self.state.validation_set = self.validation_set
-        self.state.tokenization = self.setup.task.tokenization
+        self.state.tokenization = self.task.tokenization
         self.state.judge(self.world.gather(figures)[0], self.config.best_by)
         return values
 
     def log(self, values: Mapping[str, Any]) -> None:
-        rate = self.setup.schedule(self.state.step) if self.state.step else 0.0
+        rate = self.trainer.schedule(self.state.step) if self.state.step else 0.0
         record = self.reporter.record(self.state, rate, values)
         self.reporter.show(record)
         if self.world.is_main:
@@ -329,8 +376,8 @@ class Run:
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
         """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
         step, keep = self.state.step, self.config.keep_last
-        weights = trained = checkpoint.weights_of(self.setup.model)
-        scalars, moments = optimizer_state.dump(self.setup.optimizer)
+        weights = trained = checkpoint.weights_of(self.model)
+        scalars, moments = optimizer_state.dump(self.trainer.optimizer)
         for observer in self.observers:
             weights = observer.saved(weights)
         if weights is not trained:
@@ -338,7 +385,7 @@ class Run:
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)
-        values = {"state": asdict(self.state), "optimizer": scalars, "scaler": self.setup.scaler.state_dict()}
+        values = {"state": asdict(self.state), "optimizer": scalars, "scaler": self.trainer.scaler.state_dict()}
         training = checkpoint.SavedTraining(values, moments)
         contents = checkpoint.Contents(**self.contents, step=step)
 
@@ -346,7 +393,7 @@ class Run:
             if wait is not None:
                 wait()
             if not place.exists():
-                checkpoint.save(place, contents, weights, self.setup.task, training)
+                checkpoint.save(place, contents, weights, self.task, training)
                 self.directory.delete_old(keep)
             if best:
                 self.directory.keep_best(step)

@@ -16,16 +16,16 @@ import torch
 from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.config import RunConfig, file_values, flag, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches, load_batch
-from nmt_cli.data.corpus import Corpus, Indices, JoinedCorpus, read_manifest
+from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest
 from nmt_cli.device import fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
 from nmt_cli.files.text import weighted
-from nmt_cli.interfaces import CountsFlops, Criterion
+from nmt_cli.interfaces import Criterion
 from nmt_cli.streams import say
 from nmt_cli.task import Task
-from nmt_cli.training.costs import CostMeter, device_rates
-from nmt_cli.training.gradients import trained
+from nmt_cli.training.costs import CostMeter, device_rates, flops_of
+from nmt_cli.training.gradients import Objective, trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.messages import (
     advice,
@@ -40,9 +40,9 @@ from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config, recorded_config
 from nmt_cli.training.settings import RunOptions, TrainingConfig
-from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
 from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.updates import Updates
 from nmt_cli.training.validation import check_measure
 
 Options = TypeVar("Options", bound=RunOptions)
@@ -168,10 +168,17 @@ def criterion_of(config: RunConfig) -> Criterion:
     return criterion
 
 
-def build_setup(
-    config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, origin: Origin | None = None
-) -> Setup:
-    """Build everything that a training consists of."""
+def build_run(
+    config: RunConfig,
+    task: Task,
+    corpus: Corpus,
+    valid: Corpus | None,
+    world: World,
+    origin: Origin | None,
+    directory: RunDirectory,
+    reporter: Reporter,
+) -> Run:
+    """Build everything that a training consists of, but its observers. Nothing is written."""
     settings: TrainingConfig = config.training
     criterion = criterion_of(config)
     check_settings(settings, task, criterion)
@@ -189,44 +196,22 @@ def build_setup(
         recompute(model.stacks() if hasattr(model, "stacks") else [])
     else:
         computing.compile(model, criterion, settings.compile)
+
     packed = computing.takes_bins(model, criterion)
-    load = computing.loader(load_batch, model, packed)
-
     automatic = default_micro_batches(plan.usual_tokens(), world.size, computing.sizes.batch_tokens, packed)
+    load = computing.loader(load_batch, model, packed)
+    updates = Updates(corpus, plan, world, settings.micro_batches or automatic, load, packed)
+    optimizer = registry.build(config["optimizer"], parameters=trained(model))
+    schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
+    objective = Objective(model, criterion, precision)
+    trainer = Trainer(settings, world, computing, objective, optimizer, schedule, updates)
+
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
-    setup = Setup(
-        settings=settings,
-        world=world,
-        fast=computing,
-        model=model,
-        origin=origin,
-        criterion=criterion,
-        precision=precision,
-        optimizer=registry.build(config["optimizer"], parameters=trained(model)),
-        scaler=torch.amp.GradScaler(world.device.type, enabled=precision == "float16"),
-        schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
-        task=task,
-        corpus=corpus,
-        valid=valid,
-        plan=plan,
-        packed=packed,
-        load=load,
-        micro_batches=settings.micro_batches or automatic,
-        costs=CostMeter(rates, world.size),
-        length=length_of(plan, settings),
-        flops=flops_of(model),
-    )
-    criterion.prepare(setup)
-    return setup
-
-
-def flops_of(model: Any) -> Callable[[Indices, Indices], Mapping[str, float]] | None:
-    """Return the function that counts the FLOPs of an update, if the model has one and all of it is trained.
-
-    The products of frozen parameters are made in part only.
-    """
-    frozen = any(not parameter.requires_grad for parameter in model.parameters())
-    return model.training_flops if isinstance(model, CountsFlops) and not frozen else None
+    costs = CostMeter(rates, world.size, flops_of(model))
+    contents = describe(with_precision(config, precision), task, corpus, origin)
+    run = Run(trainer, task, valid, length_of(plan, settings), costs, contents, directory, reporter)
+    criterion.prepare(run)
+    return run
 
 
 def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
@@ -258,18 +243,18 @@ def recompute(stacks: Sequence[Any]) -> None:
         stack.recompute = True
 
 
-def describe(config: RunConfig, setup: Setup) -> dict[str, Any]:
+def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None) -> dict[str, Any]:
     """Return the fields of `checkpoint.Contents` except the step."""
     sections = config.identity()
-    record = None if setup.origin is None else setup.origin.record
-    identity = {**sections, "data": setup.corpus.fingerprint, **({"origin": record} if record else {})}
+    record = None if origin is None else origin.record
+    identity = {**sections, "data": corpus.fingerprint, **({"origin": record} if record else {})}
     everything = json.dumps(identity, sort_keys=True)
     modules = {kind: registry.component_of(component).module for kind, component in config.components.items()}
     return {
         "sections": sections,
-        **checkpoint.vocabulary_of(setup.task),
+        **checkpoint.vocabulary_of(task),
         "run": hashlib.sha256(everything.encode()).hexdigest()[:16],
-        "modules": {**modules, "task": type(setup.task).__module__},
+        "modules": {**modules, "task": type(task).__module__},
         "origin": record,
     }
 
@@ -301,21 +286,16 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
     with join_world(settings.device, settings.timeout_minutes) as world:
         prepare_torch(settings, world.device)
         directory = RunDirectory(out)
-        reporter = Reporter(quiet=not world.is_main)
         try:
-            setup = setup_of(options, config, flags, world)  # first, so that an error leaves no directory
-            corpus, origin = setup.corpus, setup.origin
-            config = with_precision(config, setup.precision)
-            contents = describe(config, setup)
-            run = Run(setup, directory, reporter, contents, config.used("observer"))
+            # First, so that an error leaves no directory.
+            run = run_of(options, config, flags, world, directory, Reporter(quiet=not world.is_main))
+            config = with_precision(config, run.trainer.objective.precision)
             if world.is_main:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
-                recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": corpus.fingerprint}
-                about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
-                directory.claim({**config.to_json(), **about, "environment": environment(world, setup)})
+                recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": run.corpus.fingerprint}
+                about = {"data": recorded, "imports": list(options.imports), "origin": run.contents["origin"]}
+                directory.claim({**config.to_json(), **about, "environment": environment(run)})
             world.barrier()
-            if origin is not None and origin.weights is not None:
-                reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
             train_run(run, config, options.preset)
         finally:
             directory.release()
@@ -329,28 +309,37 @@ def prepare_torch(settings: TrainingConfig, device: torch.device) -> None:
     fast(device).prepare_training()
 
 
-def setup_of(options: RunOptions, config: RunConfig, flags: Mapping[str, Any], world: World) -> Setup:
-    """Return the objects of the run; nothing is written.
+def run_of(
+    options: RunOptions,
+    config: RunConfig,
+    flags: Mapping[str, Any],
+    world: World,
+    directory: RunDirectory,
+    reporter: Reporter,
+) -> Run:
+    """Return a run with its observers; nothing is written.
 
     Raises:
         NmtError: the data, the origin or the settings cannot be used, or not together.
     """
     task, corpus, valid = open_data(options.data, verify=world.is_first_of_machine)
     origin = origin_of(options.out, options.init_from, config, task)
-    setup = build_setup(config, task, corpus, valid, world, origin)
+    run = build_run(config, task, corpus, valid, world, origin, directory, reporter)
     if valid is None:
         check_validation(config.training, flags, " ".join(options.data))
-    check_shares(setup.micro_batches, world.size)
-    return setup
+    check_shares(run.trainer.updates.micro_batches, world.size)
+    run.observers = [registry.build(observer, run=run) for observer in config.used("observer")]
+    return run
 
 
-def environment(world: World, setup: Setup) -> dict[str, Any]:
+def environment(run: Run) -> dict[str, Any]:
     """Return the versions and the devices of this process group, and the number of parameters."""
+    world = run.world
     cuda = world.device.type == "cuda"
     name = torch.cuda.get_device_name(world.device) if cuda else platform.processor() or platform.machine()
     versions = {"nmt": __version__, "torch": torch.__version__, "Python": platform.python_version()}
     devices = {"devices": f"{world.size} x {name}", "system": platform.platform()}
-    return {**versions, **devices, "parameters": parameters_of(setup.model)[0]}
+    return {**versions, **devices, "parameters": parameters_of(run.model)[0]}
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: str) -> None:
@@ -374,8 +363,9 @@ def check_shares(micro_batches: int, processes: int) -> None:
 
 
 def train_run(run: Run, config: RunConfig, preset: str | None) -> None:
-    resumed, setup = run.resume(), run.setup
-    lines = advice(config, preset, setup.schedule, setup.length.steps, setup, resumed)
+    origin = run.contents["origin"]
+    resumed = run.resume()
+    lines = advice(config, preset, run.trainer.schedule, run.length.steps, run, resumed)
     if run.finished and not run.state.pending:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
@@ -383,10 +373,12 @@ def train_run(run: Run, config: RunConfig, preset: str | None) -> None:
         for line in lines:
             run.reporter.note(line)
     else:
-        run.reporter.note("\n".join([opening_lines(setup), *lines]))
-        if setup.origin is not None and setup.valid is not None:  # step 0 may be the best
+        if origin is not None:
+            run.reporter.note(f"starting from the weights of {origin['path']}, step {origin['step']:,}")
+        run.reporter.note("\n".join([opening_lines(run), *lines]))
+        if origin is not None and run.valid is not None:  # step 0 may be the best
             run.state.pending = ["validate", "log"]
-    Trainer(run).fit()
+    run.fit()
     figures = summary(run)
     if run.world.is_main:
         run.directory.write_summary(figures)

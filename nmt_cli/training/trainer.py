@@ -1,18 +1,20 @@
-"""The training loop (section 5)."""
+"""An update of the weights (section 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.training.gradients import gradients_of, trained
-from nmt_cli.training.memory import choose_micro_batches, explain_out_of_memory
-from nmt_cli.training.run import Run
-from nmt_cli.training.signals import stop_signals
-from nmt_cli.training.updates import MicroBatch, updates
+from nmt_cli.device import Plain
+from nmt_cli.distributed import World
+from nmt_cli.interfaces import Schedule
+from nmt_cli.training.gradients import Gradients, Objective, trained
+from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.updates import MicroBatch, Updates
 
 
 class Trainer:
@@ -22,50 +24,42 @@ class Trainer:
     target tokens and divided once, by their number. So the result depends on the number of ranks only by rounding.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.setup, self.config, self.world = run, run.setup, run.config, run.world
-        self.optimizer, self.parameters = run.setup.optimizer, trained(run.setup.model)
-        self.gradients = gradients_of(run.setup)
-        self.change_weights = self.setup.fast.change(self.change, self.optimizer, self.gradients)
+    def __init__(
+        self,
+        settings: TrainingConfig,
+        world: World,
+        fast: Plain,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        updates: Updates,
+    ) -> None:
+        self.config, self.world, self.fast = settings, world, fast
+        self.objective, self.model, self.parameters = objective, objective.model, trained(objective.model)
+        self.optimizer, self.schedule, self.updates = optimizer, schedule, updates
+        # Of the loss in float16, else without an effect.
+        self.scaler = torch.amp.GradScaler(world.device.type, enabled=objective.precision == "float16")
+        plain = Gradients(objective, optimizer, self.scaler, world, flat=world.size > 1)
+        # With gradient checkpointing, the host reads the state of dropout.
+        replay = updates.packed and settings.cuda_graphs and not settings.gradient_checkpointing
+        self.gradients: Gradients = fast.gradients(plain, replay)
 
-    def fit(self) -> None:
-        """Train from the run's state to its end.
-
-        Raises:
-            Interrupted: a signal stopped the run; it is saved.
-            TrainingError: too many updates were not finite, memory ran out, or a rank was lost.
-        """
-        run = self.run
-        self.setup.model.train()
-        count = self.setup.micro_batches if run.finished else choose_micro_batches(run, self.gradients)
-        place = run.state.epoch, run.state.position
-        with (
-            updates(self.setup, count, *place) as following,
-            stop_signals() as signals,
-            run.reporter.display(run.state, self.setup.length.steps),
-        ):
-            run.do_pending()
-            while not run.finished:
-                update = run.next(following)  # section 5.1: about 25,000 source and 25,000 target tokens
-                with explain_out_of_memory([each.batch for each in update.share], count):
-                    sums = self.update(update.share, run.state.step)
-                run.add(update, sums)
-                run.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
-            run.save(run.directory.place("step", run.state.step))
+    @cached_property
+    def change_weights(self) -> Callable[[Tensor], None]:
+        """See `change`. It is prepared once the optimizer has the state of a resumed run."""
+        return self.fast.change(self.change, self.optimizer, self.gradients)
 
     def update(self, share: Sequence[MicroBatch], step: int) -> Callable[[], list[float]]:
-        """Make an update from this rank's share; return a function that waits for the numbers of `Run.add`."""
+        """Make an update from this rank's share; return a function that waits for its sums (see `accumulate`)."""
         self.set_learning_rate(step)  # section 5.3: equation 3
         sums = self.accumulate(share, step)  # section 5.4: dropout, label smoothing
         read = self.world.start_sum(sums)
         self.change_weights(sums)  # section 5.3: Adam
-        self.setup.scaler.update()
-        for observer in self.run.observers:
-            observer.updated(step)
+        self.scaler.update()
         return read
 
     def set_learning_rate(self, step: int) -> None:
-        rate = self.setup.schedule(step)
+        rate = self.schedule(step)
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
 
@@ -75,7 +69,8 @@ class Trainer:
         Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the same masks.
 
         Returns:
-            The numbers of `Run.add` [3], of this rank's micro-batches. They add up over the ranks, too.
+            Loss and nll, summed over this rank's target tokens, EOS included, and the square of the norm of the
+            gradient per target token: [3]. They add up over the ranks, too.
         """
         self.gradients.clear()
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from nmt_cli.data.batching import cut
-from nmt_cli.data.corpus import Indices, Pairs, Selection
+from nmt_cli.data.batching import BatchPlan, cut, load_batch
+from nmt_cli.data.corpus import Corpus, Indices, Pairs, Selection
 from nmt_cli.data.prefetch import prefetched
 from nmt_cli.device import Load
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Batch
-from nmt_cli.training.setup import Setup
 
 AHEAD = 2  # updates whose batches are made before they are needed
 
@@ -32,35 +32,46 @@ class Update(NamedTuple):
     share: list[MicroBatch]  # that this rank computes: at least one
 
 
-def updates(setup: Setup, micro_batches: int, epoch: int, position: int) -> closing[Generator[Update]]:
-    """Return the updates from `position` of `epoch` on, without end; in the context, a thread makes them ahead."""
+@dataclass(frozen=True)
+class Updates:
+    """Makes the updates of a run from its text."""
 
-    def make(place: tuple[int, int, Indices, bool]) -> Update:
-        epoch, _, sentences, _ = place
-        pairs = text_of(setup, epoch, sentences)
-        batches = share(pairs, setup.world, micro_batches, setup.load, setup.packed)
-        return Update(*place, (pairs.source_lengths, pairs.target_lengths), batches)
+    corpus: Corpus
+    plan: BatchPlan
+    world: World
+    micro_batches: int  # of an update on all ranks, as far as there is memory
+    load: Load = load_batch  # sentences as a batch
+    packed: bool = False  # a micro-batch mixes lengths, which fill bins; the updates do not depend on it
 
-    return closing(prefetched(make, setup.plan.updates(epoch, position), AHEAD, setup.world.device))
+    def following(self, micro_batches: int, epoch: int, position: int) -> closing[Generator[Update]]:
+        """Return the updates from `position` of `epoch` on, without end; in the context, a thread makes them ahead."""
 
+        def make(place: tuple[int, int, Indices, bool]) -> Update:
+            epoch, _, sentences, _ = place
+            pairs = self.text(epoch, sentences)
+            lengths = pairs.source_lengths, pairs.target_lengths
+            return Update(*place, lengths, self.share(pairs, micro_batches))
 
-def text_of(setup: Setup, epoch: int, sentences: Indices) -> Pairs:
-    """Return these sentences of the corpus as they are trained on in this epoch."""
-    pairs: Pairs = Selection(setup.corpus, sentences)
-    for change in setup.plan.changes:
-        pairs = change.text(epoch, sentences, pairs)
-    return pairs
+        return closing(prefetched(make, self.plan.updates(epoch, position), AHEAD, self.world.device))
 
+    def text(self, epoch: int, sentences: Indices) -> Pairs:
+        """Return these sentences of the corpus as they are trained on in this epoch."""
+        pairs: Pairs = Selection(self.corpus, sentences)
+        for change in self.plan.changes:
+            pairs = change.text(epoch, sentences, pairs)
+        return pairs
 
-def share(pairs: Pairs, world: World, count: int, load: Load, packed: bool = False) -> list[MicroBatch]:
-    """Return this rank's micro-batches of an update, given by its sentences, that has `count` of them.
+    def share(self, pairs: Pairs, count: int) -> list[MicroBatch]:
+        """Return this rank's micro-batches of an update, given by its sentences, that has `count` of them.
 
-    All ranks get equally many, because they communicate in each: some one of another rank, without weight.
-    """
-    cuts = cut(pairs.source_lengths, pairs.target_lengths, count, packed)
-    filled = [(number, indices) for number, indices in enumerate(cuts) if len(indices)]
-    weight = 1 / int(pairs.target_lengths.sum())
-    shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * (-len(filled) % world.size)
-    return [
-        MicroBatch(number, load(pairs, indices), weight) for number, indices, weight in shared[world.rank :: world.size]
-    ]
+        All ranks get equally many, because they communicate in each: some one of another rank, without weight.
+        """
+        cuts = cut(pairs.source_lengths, pairs.target_lengths, count, self.packed)
+        filled = [(number, indices) for number, indices in enumerate(cuts) if len(indices)]
+        weight = 1 / int(pairs.target_lengths.sum())
+        world = self.world
+        shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * (-len(filled) % world.size)
+        return [
+            MicroBatch(number, self.load(pairs, indices), weight)
+            for number, indices, weight in shared[world.rank :: world.size]
+        ]

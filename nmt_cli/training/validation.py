@@ -16,11 +16,11 @@ from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import Load, autocast
 from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import Criterion
 from nmt_cli.task import Task
+from nmt_cli.training.gradients import Objective
 from nmt_cli.training.observers import Observer
-from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS, perplexity
+from nmt_cli.training.trainer import Trainer
 
 
 def check_measure(measure: str, task: Task) -> None:
@@ -30,37 +30,35 @@ def check_measure(measure: str, task: Task) -> None:
         raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(measures)}")
 
 
-def validation(setup: Setup, valid: Corpus, observers: Sequence[Observer]) -> dict[str, Any]:
+def validation(trainer: Trainer, task: Task, valid: Corpus, observers: Sequence[Observer]) -> dict[str, Any]:
     """Return the loss, the scores if they are wanted, each as `validation_NAME`, and the values of observers."""
-    model, settings = setup.model, setup.settings
-    tokens = setup.fast.sizes.batch_tokens
+    settings = trainer.config
     with contextlib.ExitStack() as contexts:
         for observer in observers:
             contexts.enter_context(observer.validating())
-        values: dict[str, Any] = {
-            **validation_loss(model, setup.criterion, valid, setup.world, setup.precision, setup.load, tokens)
-        }
+        tokens = trainer.fast.sizes.batch_tokens
+        losses = validation_loss(trainer.objective, valid, trainer.world, trainer.updates.load, tokens)
+        values: dict[str, Any] = dict(losses)
         if settings.validation_bleu or settings.best_by != LOSS:
-            values |= translation_scores(model, setup.task, valid, setup.world)
+            values |= translation_scores(trainer.model, task, valid, trainer.world)
         for observer in observers:
             values |= observer.validated()
     return values
 
 
-def validation_loss(
-    model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, load: Load, tokens: int
-) -> dict[str, float]:
+def validation_loss(objective: Objective, corpus: Corpus, world: World, load: Load, tokens: int) -> dict[str, float]:
     """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences.
 
     A batch has up to `tokens` on each side.
     """
     shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], tokens)
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
+    model = objective.model
     model.eval()
     repeated = shares[:1] * (-len(shares) % world.size)  # so that all ranks make as many passes
-    with torch.no_grad(), autocast(world.device, precision), explain_lost_ranks(computing=True):
+    with torch.no_grad(), autocast(world.device, objective.precision), explain_lost_ranks(computing=True):
         for number, indices in list(enumerate(shares + repeated))[world.rank :: world.size]:
-            loss = criterion(model, load(corpus, indices).to(world.device))
+            loss = objective.criterion(model, load(corpus, indices).to(world.device))
             if number < len(shares):
                 sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,11 @@ import torch
 
 from nmt_cli import registry
 from nmt_cli.config import resolve
-from nmt_cli.data.batching import load_batch
 from nmt_cli.data.corpus import SIDES, JoinedCorpus
 from nmt_cli.distributed import World
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import open_data, plan_of
-from nmt_cli.training.updates import Update, text_of, updates
+from nmt_cli.training.updates import Update, Updates
 
 FLAGS: dict[str, dict[str, Any]] = {
     "batch_growth": {"batch_growth": 3},
@@ -28,21 +26,19 @@ FLAGS: dict[str, dict[str, Any]] = {
 """Settings that change the sentences; a component without any is as it is by default."""
 
 
-def setup_of(data: Path, name: str, rank: int = 0, ranks: int = 1) -> Any:
-    """What `updates` needs of a run's setup, with a corpus of two parts."""
+def updates_of(data: Path, name: str, rank: int = 0, ranks: int = 1) -> Updates:
+    """Updates of a corpus of two parts."""
     task, corpus, _ = open_data([str(data)])
     corpus = JoinedCorpus([corpus, corpus], [1, 0.3])
     flags = {"batch_tokens": 4100, "batch_sentences": 200, **FLAGS.get(name, {})}
     config = resolve(TrainingConfig, flags)
     assert [registry.component_of(extra).name for extra in config.used("sentences")] == [name] * (name in FLAGS)
-    plan = plan_of(config, task, corpus)
-    return SimpleNamespace(
-        plan=plan, load=load_batch, packed=False, corpus=corpus, world=World(rank, ranks, torch.device("cpu"))
-    )
+    world = World(rank, ranks, torch.device("cpu"))
+    return Updates(corpus, plan_of(config, task, corpus), world, micro_batches=4)
 
 
-def first(setup: Any, count: int, epoch: int = 0, position: int = 0) -> list[Update]:
-    with updates(setup, 4, epoch, position) as following:
+def first(updates: Updates, count: int, epoch: int = 0, position: int = 0) -> list[Update]:
+    with updates.following(updates.micro_batches, epoch, position) as following:
         return list(islice(following, count))
 
 
@@ -62,23 +58,23 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_updates_are_the_same_from_any_position(tiny_data: Path, name: str) -> None:
     """In another process, which builds all of it anew; through several epochs, whose sizes may differ."""
-    setup = setup_of(tiny_data, name)
-    sizes = [len(list(setup.plan.epoch(epoch))) for epoch in range(4)]
-    whole = first(setup, sum(sizes))
+    updates = updates_of(tiny_data, name)
+    sizes = [len(list(updates.plan.epoch(epoch))) for epoch in range(4)]
+    whole = first(updates, sum(sizes))
     assert [(update.epoch, update.position) for update in whole] == [
         (epoch, position) for epoch, size in enumerate(sizes) for position in range(size)
     ]
     assert [update.ends_epoch for update in whole] == [update.position + 1 == sizes[update.epoch] for update in whole]
     for number in (1, sizes[0], len(whole) - 1):
-        resumed = first(setup_of(tiny_data, name), 1, whole[number].epoch, whole[number].position)
+        resumed = first(updates_of(tiny_data, name), 1, whole[number].epoch, whole[number].position)
         assert as_lists(resumed[0]) == as_lists(whole[number])
-    for epoch, size in enumerate(setup.plan.size(epoch) for epoch in range(4)):
+    for epoch, size in enumerate(updates.plan.size(epoch) for epoch in range(4)):
         assert size == sum(len(update.sentences) for update in whole if update.epoch == epoch)
 
 
 def test_ranks_share_the_updates_of_one(tiny_data: Path, name: str) -> None:
-    alone = first(setup_of(tiny_data, name), 3, epoch=1)
-    of_ranks = [first(setup_of(tiny_data, name, rank, 2), 3, epoch=1) for rank in range(2)]
+    alone = first(updates_of(tiny_data, name), 3, epoch=1)
+    of_ranks = [first(updates_of(tiny_data, name, rank, 2), 3, epoch=1) for rank in range(2)]
     for update, *parts in zip(alone, *of_ranks, strict=True):
         expected = as_lists(update)
         found = [as_lists(part) for part in parts]
@@ -88,11 +84,11 @@ def test_ranks_share_the_updates_of_one(tiny_data: Path, name: str) -> None:
 
 
 def test_text_depends_on_epoch_and_sentence_alone(tiny_data: Path, name: str) -> None:
-    setup = setup_of(tiny_data, name)
+    updates = updates_of(tiny_data, name)
 
     def texts(numbers: list[int]) -> dict[int, Any]:
         chosen = np.array(numbers)
-        pairs = text_of(setup, 2, chosen)
+        pairs = updates.text(2, chosen)
         ids = [[pairs.ids(side, np.array([i]))[0].tolist() for side in SIDES] for i in range(len(numbers))]
         lengths = zip(pairs.source_lengths.tolist(), pairs.target_lengths.tolist(), strict=True)
         assert [(len(source) + 1, len(target) + 1) for source, target in ids] == list(lengths)

@@ -34,7 +34,7 @@ class Fast(OnGPU):
             return lambda corpus, indices: binned(corpus.ids("source", indices), corpus.ids("target", indices))
         return lambda corpus, indices: rows.row_batch(load(corpus, indices), model)
 
-    def gradients(self, plain: Gradients) -> Gradients:
+    def gradients(self, plain: Gradients, replay: bool) -> Gradients:
         """Without graphs."""
         return plain
 

@@ -11,9 +11,12 @@ import torch
 
 from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
+from nmt_cli.config import RunConfig
 from nmt_cli.distributed import World
-from nmt_cli.training.setup import Setup
-from nmt_cli.training.start import build_setup, configuration, open_data, train
+from nmt_cli.training.reporter import Reporter
+from nmt_cli.training.run import Run
+from nmt_cli.training.run_directory import RunDirectory
+from nmt_cli.training.start import build_run, configuration, open_data, train
 
 SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
 TINY = (
@@ -23,13 +26,17 @@ TINY = (
 )
 
 
-def long_setup(data: Path) -> Setup:
-    """Return the objects of a run of 1,000 steps with a warm-up of one, in three epochs at most."""
+def long_run(data: Path) -> Run:
+    """Return a run of 1,000 steps with a warm-up of one, in three epochs at most; nothing is written."""
     registry.discover()
     limits = {"batch_tokens": 500, "max_epochs": 3, "max_steps": 1000, "warmup_steps": 1, "device": "cpu"}
-    config = configuration(TrainOptions(), SIZES | limits)
-    task, corpus, valid = open_data([str(data)])
-    return build_setup(config, task, corpus, valid, World(0, 1, torch.device("cpu")))
+    return built(configuration(TrainOptions(), SIZES | limits), data)
+
+
+def built(config: RunConfig, data: Path) -> Run:
+    """Return a run on a CPU; nothing is written."""
+    world, directory, reporter = World(0, 1, torch.device("cpu")), RunDirectory(data), Reporter(quiet=True)
+    return build_run(config, *open_data([str(data)]), world, None, directory, reporter)
 
 
 def flags(**changes: Any) -> list[str]:

@@ -31,7 +31,7 @@ from nmt_cli.layers.attention import softmax_weights
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.streams import say
 from nmt_cli.task import Task
-from nmt_cli.training.setup import Setup
+from nmt_cli.training.run import Run
 
 CHUNK = 10_000  # pairs of prepared data that are looked up together
 LONGEST = (1 << 16) - 1  # pieces of a sentence with links
@@ -49,19 +49,19 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
         self.links: dict[int, bytes] = {}
         self.kept: Any = None  # the last input of the guided attention's kernel
 
-    def prepare(self, setup: Setup) -> None:
+    def prepare(self, run: Run) -> None:
         """See `Criterion`.
 
         Raises:
             UsageError: there is no file, the model or the task has nothing to align, or training alters the sentences.
             DataError: as `linked_pieces`, or no line is a pair of the training text.
         """
-        model, task, corpus = setup.model, setup.task, setup.corpus
+        model, task, corpus = run.model, run.task, run.corpus
         if not self.file:
             raise UsageError("--criterion guided_alignment needs --alignment-file FILE")
         if not isinstance(model, Transformer) or task.languages is None:
             raise UsageError("--criterion guided_alignment is for Transformers, on tasks with text on both sides")
-        if any(type(change).text is not Sentences.text for change in setup.plan.changes):
+        if any(type(change).text is not Sentences.text for change in run.plan.changes):
             raise UsageError("--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise")
         lines = enumerate(read_lines(Path(self.file)), 1)
         self.links = dict(linked_pieces(task, line, f"{self.file}:{number}") for number, line in lines)
@@ -72,7 +72,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
             found += sum(key_of([*s.tolist(), EOS, BOS, *t.tolist()]) in self.links for s, t in pairs)
         if not found:
             raise DataError(f"{self.file}: no line is of the training text; give the lines that nmt prepare read")
-        if setup.world.is_main:
+        if run.world.is_main:
             say(f"{self.file}: {counted(len(self.links), 'pair')}, {found:,} of {len(corpus):,} in the training text")
         layer: Any = model.decoder[-2:][0]  # before the last, or the only one
         layer.cross_attention.kernel.register_forward_pre_hook(lambda _, inputs: setattr(self, "kept", inputs))

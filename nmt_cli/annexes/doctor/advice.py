@@ -11,8 +11,8 @@ from nmt_cli.layers.embedding import learned_positions
 from nmt_cli.optim.inverse_sqrt import InverseSqrtConfig
 from nmt_cli.training.length import Length
 from nmt_cli.training.messages import parameters_of
+from nmt_cli.training.run import Run
 from nmt_cli.training.settings import TrainingConfig
-from nmt_cli.training.setup import Setup
 
 FAR_ABOVE = 2.25  # highest learning rates, as multiples of the preset's, from which a warning is given
 
@@ -26,30 +26,30 @@ parser of section 6.3, on the 40,000 sentences of the WSJ alone, has 36, and wit
 
 
 def advice(
-    config: RunConfig, preset: str | None, schedule: Schedule, steps: int, setup: Setup | None, resumed: bool
+    config: RunConfig, preset: str | None, schedule: Schedule, steps: int, run: Run | None, resumed: bool
 ) -> list[str]:
     """Return warnings, as the entry points of `nmt.advice` do."""
     lines = schedule_warnings(schedule, steps, resumed)
-    if setup is not None:
-        lines += data_warnings(setup, resumed)
+    if run is not None:
+        lines += data_warnings(run, resumed)
     return lines if resumed else lines + peak_warnings(config, preset)
 
 
-def data_warnings(setup: Setup, resumed: bool) -> list[str]:
+def data_warnings(run: Run, resumed: bool) -> list[str]:
     """Return lines about settings that do not suit the data. A trained model may be larger for its corpus."""
     lines = []
-    adapts = resumed or setup.origin is not None
-    if (positions := learned_positions(setup.model)) is not None:
-        lengths = np.maximum(setup.corpus.source_lengths[:], setup.corpus.target_lengths[:])
+    adapts = resumed or run.contents["origin"] is not None
+    if (positions := learned_positions(run.model)) is not None:
+        lengths = np.maximum(run.corpus.source_lengths[:], run.corpus.target_lengths[:])
         if longer := int((lengths > positions).sum()):
             pairs = f"{longer:,} of {len(lengths):,} sentence pairs"
             lines.append(f"warning: {pairs} are longer than --max-positions {positions}: further tokens share the last")
-    if not adapts and setup.criterion.refines:
+    if not adapts and run.trainer.objective.criterion.refines:
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
-    count, length = parameters_of(setup.model)[0], setup.length
+    count, length = parameters_of(run.model)[0], run.length
     if not adapts and is_too_long_for(length, count):
         data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
-        presets = ", ".join(setup.task.presets)
+        presets = ", ".join(run.task.presets)
         lines.append(f"warning: {count:,} parameters for {data}: the model will overfit; presets by size: {presets}")
     return lines
 

@@ -15,12 +15,12 @@ from nmt_cli.config import RunConfig
 from nmt_cli.data.corpus import Indices
 from nmt_cli.distributed import World, divide
 from nmt_cli.streams import say
-from nmt_cli.training.gradients import gradients_of, trained
+from nmt_cli.training.costs import flops_of
+from nmt_cli.training.gradients import trained
 from nmt_cli.training.memory import fitting_micro_batches
 from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.settings import Interval, TrainingConfig
-from nmt_cli.training.start import flops_of
 
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
@@ -35,10 +35,10 @@ def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, An
     count, learning = parameters_of(planned.model)
     figures: dict[str, Any] = {}
     readable: dict[str, Any] = {}
-    if planned.setup is not None:
+    if planned.run is not None:
         say("running the largest micro-batch ...")
-        setup, device = planned.setup, planned.setup.world.device
-        figures["micro_batches"] = fitting_micro_batches(setup, gradients_of(setup), setup.micro_batches)
+        trainer, device = planned.run.trainer, planned.run.world.device
+        figures["micro_batches"] = fitting_micro_batches(trainer, trainer.updates.micro_batches)
         figures["peak_memory_bytes"] = peak_memory(device)
         of_what = "" if device.type == "cuda" else " (of the whole process)"
         readable["peak_memory"] = f"{figures['peak_memory_bytes'] / 1e9:.2f} GB{of_what}"
@@ -58,8 +58,8 @@ def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, An
 
 def lengths_of_update(planned: Planned) -> tuple[Indices, Indices]:
     """Return the source and the target lengths of an update of full size."""
-    if planned.setup is not None:
-        plan = planned.setup.plan
+    if planned.run is not None:
+        plan = planned.run.plan
         sentences = next(plan.epoch(plan.full_epoch()))
         return plan.source_lengths[sentences], plan.target_lengths[sentences]
     settings: TrainingConfig = planned.config.training

@@ -26,15 +26,14 @@ from nmt_cli.device import fast
 from nmt_cli.distributed import World, join_world
 from nmt_cli.errors import TrainingError, UsageError, environment_number, main_rank_reports
 from nmt_cli.streams import say
-from nmt_cli.training.memory import choose_micro_batches, fits, largest
+from nmt_cli.training.memory import fits, largest
 from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import RunOptions
-from nmt_cli.training.start import configuration, prepare_torch, setup_of
+from nmt_cli.training.start import configuration, prepare_torch, run_of
 from nmt_cli.training.trainer import Trainer
-from nmt_cli.training.updates import updates
 
 GRADIENTS = 25_000_000  # numbers that the ranks exchange if there is no DATA
 FEWEST, MOST, SECONDS = 4, 60, 15.0  # updates that are timed, and seconds after which no more are made
@@ -68,25 +67,24 @@ def measured(
     if not options.data:
         found = [machine.devices(world, fast(world.device).precision(torch.nn.Module(), deterministic=False))]
         return [*found, *machine.exchange(world, GRADIENTS, None), *machine.directory(world, place)]
-    setup = setup_of(options, config, flags, world)
-    trainer = Trainer(Run(setup, RunDirectory(place), Reporter(quiet=True), {}, config.used("observer")))
-    trainer.run.check_agreement()
-    found = [machine.devices(world, setup.precision), memory(trainer)]
-    update = None if found[-1].stops else seconds_of_update(trainer, int(found[-1].figures["micro_batches"]))
-    count, learning = parameters_of(setup.model)
+    run = run_of(options, config, flags, world, RunDirectory(place), Reporter(quiet=True))
+    run.check_agreement()
+    found = [machine.devices(world, run.trainer.objective.precision), memory(run)]
+    update = None if found[-1].stops else seconds_of_update(run, int(found[-1].figures["micro_batches"]))
+    count, learning = parameters_of(run.model)
     found += machine.exchange(world, learning, update)
-    size, number = checkpoint_bytes(config, count, learning), checkpoints_on_disk(setup.settings, setup.length.steps)
+    size, number = checkpoint_bytes(config, count, learning), checkpoints_on_disk(run.config, run.length.steps)
     found += machine.directory(world, place, size, number)
-    return [*found, projection(setup.length.steps, update, world.size, price)] if update else found
+    return [*found, projection(run.length.steps, update, world.size, price)] if update else found
 
 
-def memory(trainer: Trainer) -> Check:
+def memory(run: Run) -> Check:
     """Run the largest micro-batches that fit; the figures have their number in an update."""
-    world, wanted, gpu = trainer.world, trainer.setup.micro_batches, trainer.world.device.type == "cuda"
+    world, wanted, gpu = run.world, run.trainer.updates.micro_batches, run.world.device.type == "cuda"
     room = torch.cuda.mem_get_info(world.device)[1] if gpu else memory_of_process()
-    count = choose_micro_batches(trainer.run, trainer.gradients)
-    if not gpu and not trainer.config.model_parallel:
-        count = max(world.gather(fitting_on_cpu(trainer, room)))
+    count = run.choose_micro_batches()
+    if not gpu and not run.config.model_parallel:
+        count = max(world.gather(fitting_on_cpu(run.trainer, room)))
     stops = count > wanted and not gpu  # on a GPU, training finds the number
     peak, remedy = peak_memory(world.device), f"too large micro-batches: give --micro-batches {count}" if stops else ""
     value = f"{peak / 1e9:.2f} of {room / 1e9:.3g} GB; micro-batches of an update: {count}"
@@ -96,11 +94,11 @@ def memory(trainer: Trainer) -> Check:
 def fitting_on_cpu(trainer: Trainer, room: int) -> int:
     """Return the least number of micro-batches, at least that of the settings, that fit into `room` bytes."""
     # Small ones first: where memory ends, the system would end this process or another one.
-    wanted, peaks = trainer.setup.micro_batches, [0]
+    wanted, peaks = trainer.updates.micro_batches, [0]
     for number in (wanted << power for power in (5, 4, 3, 2, 1, 0)):
         if len(peaks) > 2 and 3 * peaks[-1] - 2 * peaks[-2] > room:  # the growth of the peak doubles, too
             return 2 * number
-        fits(trainer.setup, trainer.gradients, largest(trainer.setup, number))
+        fits(trainer, largest(trainer.updates, number))
         peaks.append(peak_memory(trainer.world.device))
     return wanted
 
@@ -116,15 +114,18 @@ def memory_of_process() -> int:
     return min(found) // max(1, environment_number("LOCAL_WORLD_SIZE", 1))
 
 
-def seconds_of_update(trainer: Trainer, count: int) -> float:
+def seconds_of_update(run: Run, count: int) -> float:
     """Return the median seconds of the later half of some updates: the first ones capture graphs of a GPU."""
     ends: list[float] = []
-    with updates(trainer.setup, count, trainer.setup.plan.full_epoch(), 0) as following:
-        for step, update in enumerate(following, 1):
-            trainer.update(update.share, step)()
+    with run.trainer.updates.following(count, run.plan.full_epoch(), 0) as updates:
+        for step, update in enumerate(updates, 1):
+            read = run.trainer.update(update.share, step)
+            for observer in run.observers:
+                observer.updated(step)
+            read()
             ends.append(time.perf_counter())
             enough = step == MOST or (step >= FEWEST and ends[-1] - ends[0] > SECONDS)
-            if trainer.world.start_any([enough])()[0]:
+            if run.world.start_any([enough])()[0]:
                 break
     seconds = [end - begin for begin, end in pairwise(ends)]
     return statistics.median(seconds[len(seconds) // 2 :])

@@ -26,7 +26,7 @@ class MovingAverage(Observer):
     def __init__(self, config: MovingAverageConfig, run: Run) -> None:
         super().__init__(config, run)
         self.decay = config.ema_decay
-        self.parameters = dict(run.setup.model.named_parameters())
+        self.parameters = dict(run.model.named_parameters())
         self.average = self.copies()
 
     def updated(self, step: int) -> None:

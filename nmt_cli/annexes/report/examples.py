@@ -31,7 +31,7 @@ class Examples(Observer):
 
     def __init__(self, config: ExamplesConfig, run: Run) -> None:
         super().__init__(config, run)
-        if run.setup.valid is None:
+        if run.valid is None:
             raise UsageError("--show: the data have no validation set; run nmt prepare with --valid PREFIX")
         if run.config.model_parallel:
             raise UsageError("--show cannot be used with --model-parallel: there can be no search")
@@ -40,11 +40,11 @@ class Examples(Observer):
         """Return source, reference and output of each sentence."""
         from nmt_cli.training.validation import greedy_outputs  # not at the top: it imports torch, which help must not
 
-        setup = self.run.setup
-        sources, references = setup.valid.raw_lines("source"), setup.valid.raw_lines("target")
+        run = self.run
+        sources, references = run.valid.raw_lines("source"), run.valid.raw_lines("target")
         count = min(self.config.show, len(sources))
         chosen = [len(sources) * i // count for i in range(count)]
-        outputs = greedy_outputs(setup.model, setup.task, [sources[i] for i in chosen], setup.world)
+        outputs = greedy_outputs(run.model, run.task, [sources[i] for i in chosen], run.world)
         examples = [
             {"source": sources[i], "reference": references[i], "output": output}
             for i, output in zip(chosen, outputs, strict=True)

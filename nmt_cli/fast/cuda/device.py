@@ -105,12 +105,10 @@ class Fast(Plain):
 
         return pinned
 
-    def gradients(self, plain: Gradients) -> Gradients:
-        """See `Plain`. CUDA graphs, if every shape repeats and nothing asks the host."""
-        setup = plain.setup
-        wanted = setup.settings.cuda_graphs and not setup.settings.gradient_checkpointing  # it reads dropout's state
+    def gradients(self, plain: Gradients, replay: bool) -> Gradients:
+        """See `Plain`. CUDA graphs, if nothing asks the host."""
         divided = any(sharers_of(parameter).size > 1 for parameter in plain.parameters)
-        return ReplayedGradients(setup) if wanted and setup.packed and not divided else plain
+        return ReplayedGradients(plain) if replay and not divided else plain
 
     def change(
         self, change: Callable[[Tensor], None], optimizer: torch.optim.Optimizer, gradients: Gradients

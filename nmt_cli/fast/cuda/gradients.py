@@ -13,7 +13,6 @@ from torch import Tensor
 from nmt_cli.fast.cuda.replay import Replay
 from nmt_cli.interfaces import Batch
 from nmt_cli.training.gradients import Gradients
-from nmt_cli.training.setup import Setup
 
 
 class ReplayedGradients(Gradients):
@@ -21,8 +20,8 @@ class ReplayedGradients(Gradients):
 
     replayed = True
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup, flat=True)
+    def __init__(self, plain: Gradients) -> None:
+        super().__init__(plain.objective, plain.optimizer, plain.scaler, plain.world, flat=True)
         self.replay = Replay(self.compute, torch.zeros(()), self.world.device)
 
     def add(self, batch: Batch, weight: float) -> Tensor:

@@ -80,9 +80,9 @@ def prepared(
     (folder / "links.tsv").write_text("".join("\t".join(pair) + "\n" for pair in pairs))
     ids = [[task.encode_source(s) for s, *_ in pairs], [task.encode_target(t) for _, t, _ in pairs]]
     criterion = GuidedAlignment(GuidedAlignmentConfig(alignment_file=f"{folder}/links.tsv", alignment_weight=weight))
-    setup: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(joined, ids)))
-    setup.plan, setup.world = SimpleNamespace(changes=()), SimpleNamespace(is_main=True)
-    criterion.prepare(setup)
+    run: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(joined, ids)))
+    run.plan, run.world = SimpleNamespace(changes=()), SimpleNamespace(is_main=True)
+    criterion.prepare(run)
     return criterion, collate(*([np.array(each) for each in side] for side in ids))
 
 

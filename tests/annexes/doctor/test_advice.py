@@ -5,37 +5,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_run import SIZES, long_setup, words
+from tiny_run import SIZES, built, long_run, words
 
 from nmt_cli import registry
 from nmt_cli.annexes.doctor.advice import advice, data_warnings, is_too_long_for, peak_warnings, schedule_warnings
 from nmt_cli.annexes.later.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.commands.train import TrainOptions
-from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.length import Length
-from nmt_cli.training.origin import Origin
-from nmt_cli.training.start import build_setup, configuration, open_data
+from nmt_cli.training.start import configuration, open_data
 
 Nmt = Callable[..., tuple[int, str, str]]
 TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
 PEAK = {"warmup_steps": 50, "peak_learning_rate": 0.03}
-WORLD = World(0, 1, torch.device("cpu"))
 
 
-@pytest.fixture(scope="module")
-def setup(tiny_data: Path) -> Any:
-    """Of a tiny model."""
-    return long_setup(tiny_data)
-
-
-def test_a_model_that_is_too_large(setup: Any) -> None:
+def test_a_model_that_is_too_large(tiny_data: Path) -> None:
     """It is warned of, with the presets, unless the run is short, or starts from a trained model."""
 
     class Large(torch.nn.Module):
@@ -43,9 +33,12 @@ def test_a_model_that_is_too_large(setup: Any) -> None:
             return iter([torch.empty(60_000_000, device="meta")])
 
     def lines(steps: int, adapts: bool) -> list[str]:
-        origin = Origin({}, None) if adapts else None
-        training = replace(setup, model=Large(), length=Length(1, 40_000, steps), origin=origin)
-        return data_warnings(training, resumed=False)
+        run.length = Length(1, 40_000, steps)
+        run.contents = {"origin": {} if adapts else None}
+        return data_warnings(run, resumed=False)
+
+    run = long_run(tiny_data)
+    run.model = Large()
 
     assert "multi30k, quickstart" in lines(2000, adapts=False)[0]
     assert lines(2000, adapts=True) == lines(500, adapts=False) == []
@@ -78,19 +71,17 @@ def test_settings_that_do_not_suit_the_run(
     assert json.loads(out)["peak_learning_rate"] == pytest.approx(rate)
     assert err.count("warning") == len(warned)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
-    task, corpus, valid = open_data([str(tiny_data)])
-    setup = build_setup(config, task, corpus, valid, WORLD)
-    lines = "\n".join(advice(config, None, setup.schedule, setup.length.steps, setup, resumed=False))
+    run = built(config, tiny_data)
+    lines = "\n".join(advice(config, None, run.trainer.schedule, run.length.steps, run, resumed=False))
     assert all(word in err and word in lines for word in warned)
 
 
 def lines_of(tiny_data: Path, resumed: bool = False, **settings: Any) -> str:
     """Return the warnings of a run with these settings."""
     config = configuration(TrainOptions(), TINY | {"device": "cpu"} | settings)
-    task, corpus, valid = open_data([str(tiny_data)])
-    setup = build_setup(config, task, corpus, valid, WORLD)
-    schedule = schedule_warnings(setup.schedule, setup.length.steps, resumed)
-    return "\n".join([*schedule, *data_warnings(setup, resumed)])
+    run = built(config, tiny_data)
+    schedule = schedule_warnings(run.trainer.schedule, run.length.steps, resumed)
+    return "\n".join([*schedule, *data_warnings(run, resumed)])
 
 
 def test_a_schedule_that_ends_before_the_run(tiny_data: Path) -> None:

@@ -24,12 +24,10 @@ def test_micro_batches_that_fit(room: int, expected: int, monkeypatch: pytest.Mo
     """A process of 1,000 bytes less than its share is not ended: larger micro-batches than those that fit never run."""
     peaks = {96: 531, 48: 562, 24: 625, 12: 750, 6: 1000, 3: 1500}  # 500 and what is divided
     tried: list[int] = []
-    monkeypatch.setattr(examination, "largest", lambda setup, number: tried.append(number))
+    monkeypatch.setattr(examination, "largest", lambda updates, number: tried.append(number))
     monkeypatch.setattr(examination, "fits", lambda *_: True)
     monkeypatch.setattr(examination, "peak_memory", lambda _: peaks[tried[-1]])
-    trainer: Any = SimpleNamespace(
-        setup=SimpleNamespace(micro_batches=3), gradients=None, world=SimpleNamespace(device=None)
-    )
+    trainer: Any = SimpleNamespace(updates=SimpleNamespace(micro_batches=3), world=SimpleNamespace(device=None))
     assert fitting_on_cpu(trainer, room) == expected
     assert tried[-1] == expected
     assert all(peaks[number] <= room for number in tried[2:])

@@ -25,6 +25,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.device import fast
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
+from nmt_cli.training.gradients import Objective
 from nmt_cli.training.run import RAW
 from nmt_cli.training.validation import validation_loss
 
@@ -47,7 +48,7 @@ def raw_weights(folder: Path) -> dict[str, Tensor]:
 
 def test_it_is_that_of_torch_after_its_first_steps() -> None:
     model = nn.Linear(5, 3)
-    run: Any = SimpleNamespace(setup=SimpleNamespace(model=model))
+    run: Any = SimpleNamespace(model=model)
     ours = MovingAverage(MovingAverageConfig(DECAY), run)
     for step in range(1, 5):
         ours.updated(step)
@@ -108,10 +109,8 @@ def test_validation_is_of_the_average(averaged: Path, tiny_data: Path) -> None:
     world, valid = World(0, 1, torch.device("cpu")), Corpus.open(tiny_data, "valid")
     for folder, record in zip(checkpoint.checkpoints_of(averaged), tiny_run.metrics(averaged), strict=True):
         model, _ = checkpoint.load_model(folder)
-        assert (
-            validation_loss(model, criterion, valid, world, "float32", load, tokens=4096)["validation_loss"]
-            == record["validation_loss"]
-        )
+        losses = validation_loss(Objective(model, criterion, "float32"), valid, world, load, tokens=4096)
+        assert losses["validation_loss"] == record["validation_loss"]
 
 
 def test_it_can_be_averaged_and_not_changed(averaged: Path, tiny_data: Path, tmp_path: Path) -> None:

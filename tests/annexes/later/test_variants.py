@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.settings import VariantsConfig
 from nmt_cli.annexes.later.variants import Drawn, Variants
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.data.batching import BatchPlan, load_batch
+from nmt_cli.data.batching import BatchPlan
 from nmt_cli.data.corpus import SIDES, Corpus, Pairs, Selection
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
@@ -23,7 +22,7 @@ from nmt_cli.interfaces import UNK, joined
 from nmt_cli.task import Task
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 from nmt_cli.training.start import open_data
-from nmt_cli.training.updates import updates
+from nmt_cli.training.updates import Updates
 
 NOISE = "upper=0.2,title=0.2,typos=0.3,no_final_stop=0.3"
 BOTH = {"bpe_dropout": 0.2, "noise": "typos=0.3"}  # the numbers in words have no capitals
@@ -76,8 +75,7 @@ def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
     of_ranks = []
     for rank in range(3):
         world = World(rank, 3, torch.device("cpu"))
-        setup = SimpleNamespace(plan=plan, load=load_batch, packed=False, corpus=corpus, world=world)
-        with updates(setup, 4, 1, 2) as following:  # type: ignore[arg-type]
+        with Updates(corpus, plan, world, micro_batches=4).following(4, 1, 2) as following:  # type: ignore[arg-type]
             of_ranks.append([next(following) for _ in range(3)])
     for own in zip(*of_ranks, strict=True):
         assert all((a == b).all() for each in own for a, b in zip(each.lengths, own[0].lengths, strict=True))

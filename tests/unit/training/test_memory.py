@@ -27,8 +27,12 @@ class Plan:
     ("packed", "chosen"),
     [(False, [EIGHT_SHORT, TWO_LONG]), (True, [EIGHT_SHORT, ONE_UNEVEN])],
 )
-def test_the_largest(packed: bool, chosen: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest(packed: bool, chosen: list[list[int]]) -> None:
     """By tokens, of which eight short sentences have 64, and by squared lengths, or in bins by the longest sentence."""
-    setup: Any = SimpleNamespace(plan=Plan(), packed=packed, corpus=None, load=lambda pairs, indices: pairs.tolist())
-    monkeypatch.setattr(memory, "text_of", lambda setup, epoch, sentences: sentences)
-    assert memory.largest(setup, 1) == chosen
+    updates: Any = SimpleNamespace(
+        plan=Plan(),
+        packed=packed,
+        text=lambda epoch, sentences: sentences,
+        load=lambda pairs, indices: pairs.tolist(),
+    )
+    assert memory.largest(updates, 1) == chosen

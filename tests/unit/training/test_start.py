@@ -9,24 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tiny_run import SIZES
+from tiny_run import SIZES, built
 from torch import nn
 
 from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
-from nmt_cli.distributed import World
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.registry import option
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.run_directory import CONFIG
-from nmt_cli.training.start import (
-    build_setup,
-    configuration,
-    open_data,
-)
-
-CPU = World(0, 1, torch.device("cpu"))
+from nmt_cli.training.start import configuration, open_data
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])
@@ -66,7 +58,7 @@ def test_a_criterion_without_the_base_class_is_refused(tiny_data: Path, monkeypa
 
     config = configuration(TrainOptions(), SIZES | {"device": "cpu", "criterion": "bare"})
     with pytest.raises(UsageError, match=r"bare: .*Bare must be a subclass of nmt_cli\.plugins\.Criterion"):
-        build_setup(config, *open_data([str(tiny_data)]), CPU)
+        built(config, tiny_data)
 
 
 @dataclass(frozen=True)
@@ -89,10 +81,10 @@ def test_a_preparation_changes_the_model_before_its_optimizer_is_made(
         return Origin({"path": "of the preparation"}, None) if config.only_the_first else origin
 
     config = configuration(TrainOptions(), SIZES | {"device": "cpu", "only_the_first": used})
-    setup = build_setup(config, *open_data([str(tiny_data)]), CPU)
+    run = built(config, tiny_data)
     assert config.to_json()["training"]["only_the_first"] is used
-    trained = [parameter for group in setup.optimizer.param_groups for parameter in group["params"]]
-    everything = list(setup.model.parameters())
+    trained = [parameter for group in run.trainer.optimizer.param_groups for parameter in group["params"]]
+    everything = list(run.model.parameters())
     assert list(map(id, trained)) == list(map(id, everything[:1] if used else everything))
-    assert (setup.origin and setup.origin.record) == ({"path": "of the preparation"} if used else None)
-    assert (setup.flops is None) is used
+    assert run.contents["origin"] == ({"path": "of the preparation"} if used else None)
+    assert (run.costs.count is None) is used

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.data.batching import BatchPlan, load_batch
+from nmt_cli.data.batching import BatchPlan
 from nmt_cli.data.corpus import Selection
 from nmt_cli.distributed import World
 from nmt_cli.training.start import open_data
-from nmt_cli.training.updates import share
+from nmt_cli.training.updates import Updates
 
 
 @pytest.mark.parametrize("sentences", [1, 2, 40])
@@ -21,7 +21,8 @@ def test_all_ranks_compute_equally_many(tiny_data: Path, sentences: int) -> None
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
     update = next(plan.epoch(0))[:sentences]
     pairs = Selection(corpus, update)
-    shares = [share(pairs, World(rank, 3, torch.device("cpu")), 4, load_batch) for rank in range(3)]
+    worlds = [World(rank, 3, torch.device("cpu")) for rank in range(3)]
+    shares = [Updates(corpus, plan, world, micro_batches=4).share(pairs, 4) for world in worlds]
     assert len({len(each) for each in shares}) == 1
     weighted = [each for own in shares for each in own if each.weight]
     assert len({each.number for each in weighted}) == len(weighted)

@@ -27,6 +27,7 @@ from nmt_cli.interfaces import PAD, Batch, Loss
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationTask
 from nmt_cli.training import validation
+from nmt_cli.training.gradients import Objective
 from nmt_cli.training.messages import is_far_worse
 from nmt_cli.training.state import RunState
 from nmt_cli.training.validation import validation_loss
@@ -106,9 +107,8 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
         return Loss(2 * ids.sum(), ids.sum(), len(ids))
 
     world = World(0, 1, torch.device("cpu"))
-    found = validation_loss(
-        network, criterion, Corpus.open(tiny_data, "train"), world, "float32", load_batch, tokens=4096
-    )
+    objective = Objective(network, criterion, "float32")  # type: ignore[arg-type]
+    found = validation_loss(objective, Corpus.open(tiny_data, "train"), world, load_batch, tokens=4096)
     assert network.training
     mean = torch.cat(batches).mean().item()
     assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)
