@@ -1,6 +1,6 @@
 """Checkpoints: self-contained directories of tensors and JSON; loading one never unpickles or runs anything.
 
-    config.json          schema, configuration, vocabulary sizes, step, run, and the modules of its components
+    config.json          schema, configuration, vocabulary sizes, step, run, modules of components, what computed it
     model.safetensors    the weights, or their moving average
     task/                vocabularies and tokenisation
     training.json, training.safetensors    optimizer and state of the run; only where training can be resumed
@@ -59,6 +59,7 @@ class Contents:
     run: str  # the run's fingerprint
     modules: dict[str, str] = field(default_factory=dict)  # by kind: the Python module of each component
     origin: dict[str, Any] | None = None  # path, run and step of the checkpoint that the run started from
+    computed_by: str | None = None  # the device of the main rank and what computed on it: see `device.Plain.name`
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ DEFAULT_COMPONENTS = {
     "schedule": "inverse_sqrt",
 }
 """The component of each kind that a run uses by default: the paper's."""
-ABOUT_RUN = ("data", "environment", "imports", "origin")  # the entries of a run's config.json that are not settings
+ABOUT_RUN = ("data", "environment", "imports", "modules", "origin")
+"""The entries of a run's config.json that are not settings."""
 EXTRAS = ("observer", "sentences", "preparation")  # the kinds of a run's extras
 COMMAND_LINE = ""  # the origin of flags: messages name a preset or a file before a setting, and nothing before a flag
 

@@ -77,6 +77,11 @@ class Plain:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
+    @property
+    def name(self) -> str:
+        """Such as `fast on cuda`, which checkpoints record."""
+        return f"{'plain' if type(self) is Plain else 'fast'} on {self.device.type}"
+
     def prepare_training(self) -> None:
         """Set what holds for this process, before it trains."""
 

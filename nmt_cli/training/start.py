@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import torch
 
 from nmt_cli import __version__, checkpoint, registry
-from nmt_cli.config import RunConfig, file_values, flag, resolve
+from nmt_cli.config import RunConfig, extended, extras, file_values, flag, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches, load_batch
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest
-from nmt_cli.device import fast
+from nmt_cli.device import Plain, fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
 from nmt_cli.files.text import weighted
@@ -50,9 +50,11 @@ Options = TypeVar("Options", bound=RunOptions)
 
 def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
     """Return the resolved configuration: defaults < origin < preset < file < flags."""
+    recorded = recorded_config(options.out)
+    if recorded is not None:
+        check_owners(recorded, options.out)
     base = None if options.init_from is None else model_settings(options.out, options.init_from)
     config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config, base=base)
-    recorded = recorded_config(options.out)
     if recorded and config.training.precision == "auto":
         config = with_precision(config, recorded["training"]["precision"])
     return as_begun(config, options.out / CONFIG) if options.out and recorded else config
@@ -66,6 +68,18 @@ def as_begun(config: RunConfig, run: Path) -> RunConfig:
         before = {field.name: field.metadata["before"] for field in newer if "before" in field.metadata}
         components[kind] = replace(component, **before)
     return replace(config, components=components)
+
+
+def check_owners(recorded: Mapping[str, Any], run: Path | None) -> None:
+    """Raise a UsageError if a setting of an earlier run is of a package, or of a part of this one, that is missing."""
+    known = extended(TrainingConfig).__dataclass_fields__
+    for name in recorded["training"]:
+        if name not in known:
+            module = recorded.get("modules", {}).get(name, "of another package, or of an annex of nmt")
+            raise UsageError(
+                f"{run}: its setting training.{name} needs a module that is missing here, {module}. "
+                "Install it, or name it by --import"
+            )
 
 
 def with_precision(config: RunConfig, precision: str) -> RunConfig:
@@ -208,7 +222,7 @@ def build_run(
 
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     costs = CostMeter(rates, world.size, flops_of(model))
-    contents = describe(with_precision(config, precision), task, corpus, origin)
+    contents = describe(with_precision(config, precision), task, corpus, origin, computing)
     run = Run(trainer, task, valid, length_of(plan, settings), costs, contents, directory, reporter)
     criterion.prepare(run)
     return run
@@ -243,7 +257,7 @@ def recompute(stacks: Sequence[Any]) -> None:
         stack.recompute = True
 
 
-def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None) -> dict[str, Any]:
+def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None, computing: Plain) -> dict[str, Any]:
     """Return the fields of `checkpoint.Contents` except the step."""
     sections = config.identity()
     record = None if origin is None else origin.record
@@ -256,6 +270,7 @@ def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | Non
         "run": hashlib.sha256(everything.encode()).hexdigest()[:16],
         "modules": {**modules, "task": type(task).__module__},
         "origin": record,
+        "computed_by": computing.name,
     }
 
 
@@ -294,6 +309,9 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
                 recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": run.corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": run.contents["origin"]}
+                about["modules"] = {
+                    name: extra.module for extra in extras() for name in extra.config.__dataclass_fields__
+                }
                 directory.claim({**config.to_json(), **about, "environment": environment(run)})
             world.barrier()
             train_run(run, config, options.preset)

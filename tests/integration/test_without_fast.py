@@ -14,6 +14,7 @@ import torch
 from numbers_below_1000 import name as name_of
 
 import nmt_cli
+from nmt_cli import checkpoint
 from nmt_cli.criteria.label_smoothed_cross_entropy import smoothed_cross_entropy
 from nmt_cli.data.batching import default_micro_batches
 from nmt_cli.device import Plain
@@ -44,6 +45,8 @@ def test_losses_and_outputs_are_the_same(without: Path, tiny_data: Path, tmp_pat
         trained = nmt("train", tiny_data, "--out", tmp_path / name, *tiny_run.flags(**EXACT), path=path)
         assert trained.returncode == 0, trained.stderr
         records.append(tiny_run.metrics(tmp_path / name))
+        computed_by = checkpoint.read_contents(checkpoint.locate(tmp_path / name)).computed_by
+        assert computed_by == ("fast on cpu" if path is None else "plain on cpu")
         lines = tmp_path / "lines"
         lines.write_text("".join(f"{name_of(n, 'en')}\n" for n in range(5, 995, 33)))
         translated = nmt("translate", tmp_path / "with", "-i", lines, "--workers", 1, path=path)

@@ -51,8 +51,8 @@ def test_examples_are_lines_at_equal_distances(tiny_checkpoint: Path, tiny_data:
     """With the outputs that they have among all lines. There are no more than lines."""
     model, task = checkpoint.load_model(tiny_checkpoint)
     world, valid = World(0, 1, torch.device("cpu")), Corpus.open(tiny_data, "valid")
-    setup = SimpleNamespace(model=model, task=task, valid=valid, world=world)
-    run: Any = SimpleNamespace(setup=setup, config=SimpleNamespace(model_parallel=False))
+    config = SimpleNamespace(model_parallel=False)
+    run: Any = SimpleNamespace(model=model, task=task, valid=valid, world=world, config=config)
     sources = valid.raw_lines("source")
     outputs = greedy_outputs(model, task, sources, world)
     every = [

@@ -30,6 +30,19 @@ def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
         assert configuration(TrainOptions(out=tmp_path), flags).training.precision == expected
 
 
+@pytest.mark.parametrize(
+    ("modules", "named"), [({"growth": "my_package.growth"}, "my_package.growth"), ({}, "an annex of nmt")]
+)
+def test_a_setting_of_a_missing_package(tmp_path: Path, modules: dict[str, str], named: str) -> None:
+    """The run would go on without what it was started with. Runs of version 1.0 do not say where a setting is from."""
+    registry.discover()
+    training = {"precision": "float32", "growth": 3}
+    content = {"training": training, "data": {"path": "data"}, "imports": [], "modules": modules}
+    (tmp_path / CONFIG).write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=f"its setting training.growth needs .*{named}.* Install it, or name it"):
+        configuration(TrainOptions(out=tmp_path), {})
+
+
 def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:
     """Of the same size, it would train a model of other words without a word."""
     data = shutil.copytree(tiny_data, tmp_path / "data")
