@@ -98,15 +98,12 @@ def resolve(
     file: Path | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the configuration of a run from the sections of its `layers`.
-
-    `training` is the dataclass of the loop's own settings, without those of the extras.
+    """Return the configuration of a run, from the sections of `sections_of_run`.
 
     Raises:
         UsageError: a name is unknown or ambiguous, or a value is invalid.
     """
-    section = extended(training)
-    settings = sections(layers(section, flags, preset, file, base), DEFAULT_COMPONENTS, training=section)
+    settings = sections_of_run(training, flags, preset, file, base)
     loop = settings.pop("training")
     return RunConfig(
         loop.instance(training),
@@ -129,17 +126,18 @@ def extended(training: type[Any]) -> type[Any]:
     return dataclasses.make_dataclass(training.__name__, [], bases=tuple(reversed(parts)), frozen=True)
 
 
-def layers(
+def sections_of_run(
     training: type[Any],
     flags: Mapping[str, Any],
-    preset: str | None = None,
-    file: Path | None = None,
+    preset: str | None,
+    file: Path | None,
     base: Mapping[str, Any] | None = None,
-) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of a run by their origin: `base`, of --init-from < `preset` < `file` < `flags`.
+) -> dict[str, Section]:
+    """Return the settings of a run by section: `base`, of --init-from < `preset` < `file` < `flags`.
 
-    `training` is `extended`. The file may name the preset.
+    `training` is the dataclass of the loop's own settings, without those of the extras. The file may name the preset.
     """
+    training = extended(training)
     from_file = file_values(file)
     preset_of_file = from_file.pop("preset", None)
     place = COMMAND_LINE if preset else f"{file}: "
@@ -155,12 +153,13 @@ def layers(
         for name, value in PRESETS[preset].differs.items():
             owners = _owners(name, {"training": training, **paper})
             from_preset[f"{owners[0]}.{name}" if owners else name] = value
-    return {
+    layers = {
         "--init-from: ": base or {},
         f"preset {preset}: ": from_preset,
         f"{file}: ": from_file,
         COMMAND_LINE: flags,
     }
+    return sections(layers, DEFAULT_COMPONENTS, training=training)
 
 
 def sections(

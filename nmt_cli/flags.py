@@ -33,7 +33,8 @@ class FromFile:
 
     def of_components(self) -> dict[str, Any]:
         """Return the settings of the file that are not the command's own options."""
-        return _divided(type(self), file_values(self.config))[1]
+        own = _Group(type(self)).names_in_file()
+        return {name: value for name, value in file_values(self.config).items() if name not in own}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,23 +101,26 @@ def components_in(words: Sequence[str], kinds: Iterable[str]) -> dict[str, str]:
 
 def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     """Return a function whose signature typer reads as the command's arguments and flags, and that runs the command."""
+    group = _Group(command.options)
     with main_rank_reports():
         named = values_of(words, "--config") if issubclass(command.options, FromFile) else []
         file = Path(named[-1]) if named else None
         settings = file_values(file)
-        lists = {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
-        chosen = [word for name, value in lists.items() for each in value for word in (flag(name), str(each))]
-        if _has_extras(command.options):
-            registry.discover(values_of([*chosen, *words], "--import"))
-        from_file, others = _divided(command.options, settings)
-        more = command.more_flags([*chosen, *words]) if command.more_flags else {}
-        own = _own_parameters(_Group(command.options), file)
+        selecting = [*_words_of(settings), *words]
+        if group.has_extras():
+            registry.discover(values_of(selecting, "--import"))
+        more = command.more_flags(selecting) if command.more_flags else {}
+        own = [_own_parameter(*each, file) for each in group.flags()]
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
-        known = {parameter.name.replace("__", ".") for parameter in parameters} - names
-        names_in_file = known | _names(_Group(command.options)).keys()
-        unknown = sorted(others.keys() - known)
-        refuse(f"{file}: there is no setting", unknown, " ".join(words[:1]), names_in_file)
+        fields_in_file = group.names_in_file()
+        known = {parameter.name.replace("__", ".") for parameter in parameters} - names | fields_in_file.keys()
+        refuse(f"{file}: there is no setting", sorted(settings.keys() - known), " ".join(words[:1]), known)
+    from_file = {
+        fields_in_file[name]: value
+        for name, value in settings.items()
+        if name in fields_in_file and value not in (None, [])
+    }
 
     def run(**values: Any) -> None:
         given = {
@@ -127,7 +131,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         of_command = {name: given.pop(name) for name in names & given.keys()}
         origins = dict.fromkeys(from_file, f"{file}: ") | dict.fromkeys(of_command, COMMAND_LINE)
         with main_rank_reports():
-            options = _built(_Group(command.options), from_file | of_command, origins)
+            options = group.instance(from_file | of_command, origins)
         command.run(options, *([given] if command.more_flags else []))
 
     run.__doc__ = inspect.getdoc(command.options)
@@ -136,42 +140,13 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     return run
 
 
-def _built(group: _Group, given: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
-    """Return the dataclass of a group with the values `given`, some of which are of inner groups."""
-    values = {field.name: given[field.name] for field, _ in group.flags() if field.name in given}
-    for field, _ in group.flags():
-        if field.default is dataclasses.MISSING and field.name not in values:  # typer has let it pass for the file
-            raise UsageError(f"{_key(field)} is missing: give it on the command line or in the file of --config")
-        needed = field.metadata.get("needs")
-        if needed and field.name in values and not values.get(needed):
-            raise UsageError(f"{flag(field)} needs {flag(needed)}")
-    for inner in group.inner():
-        if inner.extra:
-            values.setdefault(inner.field, {})[inner.extra] = _built(inner, given, origins)
-        else:
-            values[inner.field] = _built(inner, given, origins)
-    return construct(group.config, values, {name: origins.get(name, COMMAND_LINE) for name in values})
-
-
-def _divided(options: type[Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of a file that are of `options`, by field, and the others."""
-    names = _names(_Group(options))
-    own = {names[name]: value for name, value in settings.items() if name in names and value not in (None, [])}
-    return own, {name: value for name, value in settings.items() if name not in names}
-
-
-def _names(group: _Group) -> dict[str, str]:
-    """Return the fields that a file may set, by their names there."""
-    names = {_key(field): field.name for field, _ in group.flags() if field.name != "config"}
-    for inner in group.inner():
-        names |= _names(inner)
-    return names
-
-
-def _key(field: dataclasses.Field[Any]) -> str:
-    """Return the name of a flag or an argument in a file: `batch_tokens`, or `checkpoint` for CHECKPOINT...."""
-    name = field.metadata["metavar"].strip(".").lower() if field.metadata.get("positional") else flag(field)
-    return str(name).strip("-").replace("-", "_")
+def _words_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a file as the words of a command line."""
+    words = []
+    for name, value in settings.items():
+        for item in value if isinstance(value, list) else [value]:
+            words += [flag(name), str(item)]
+    return words
 
 
 class _Group(NamedTuple):
@@ -183,7 +158,7 @@ class _Group(NamedTuple):
     extra: str = ""  # the name, if the field holds the settings of extras
     without: frozenset[str] = frozenset()  # as in `registry.group`
 
-    def flags(self) -> list[tuple[dataclasses.Field[Any], Any]]:
+    def fields(self) -> list[tuple[dataclasses.Field[Any], Any]]:
         """Return the fields that are flags, with their types."""
         return [(field, hint) for field, hint in fields(self.config) if field.name not in self.without]
 
@@ -200,30 +175,57 @@ class _Group(NamedTuple):
                 groups.append(_Group(extra.config, extra.name.replace("_", " "), "extras", extra.name, self.without))
         return groups
 
+    def has_extras(self) -> bool:
+        is_here = any("extras" in field.metadata for field in dataclasses.fields(self.config))
+        return is_here or any(group.has_extras() for group in self.inner())
 
-def _has_extras(options: type[Any]) -> bool:
-    metadata = [field.metadata for field in dataclasses.fields(options)]
-    inner = [field.default_factory for field in dataclasses.fields(options) if "title" in field.metadata]
-    return any("extras" in each for each in metadata) or any(_has_extras(typing.cast(Any, each)) for each in inner)
+    def flags(self) -> list[tuple[str, dataclasses.Field[Any], Any]]:
+        """Return all flags with the titles of their groups, arguments first, inner groups first within another one."""
+        own = [(self.title, field, hint) for field, hint in self.fields()]
+        own.sort(key=lambda flag: not flag[1].metadata.get("positional"))
+        inner = [flag for group in self.inner() for flag in group.flags()]
+        return [*inner, *own] if self.title else [*own, *inner]
+
+    def names_in_file(self) -> dict[str, str]:
+        """Return the fields that a file may set, by their names there."""
+        return {_key(field): field.name for _, field, _ in self.flags() if field.name != "config"}
+
+    def instance(self, given: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
+        """Return the dataclass with the values `given`, some of which are of inner groups."""
+        values = {field.name: given[field.name] for field, _ in self.fields() if field.name in given}
+        for field, _ in self.fields():
+            if field.default is dataclasses.MISSING and field.name not in values:  # typer has let it pass for the file
+                raise UsageError(f"{_key(field)} is missing: give it on the command line or in the file of --config")
+            needed = field.metadata.get("needs")
+            if needed and field.name in values and not values.get(needed):
+                raise UsageError(f"{flag(field)} needs {flag(needed)}")
+        for group in self.inner():
+            if group.extra:
+                values.setdefault(group.field, {})[group.extra] = group.instance(given, origins)
+            else:
+                values[group.field] = group.instance(given, origins)
+        return construct(self.config, values, {name: origins.get(name, COMMAND_LINE) for name in values})
 
 
-def _own_parameters(group: _Group, file: Path | None) -> list[inspect.Parameter]:
-    """Return the arguments and flags of a group and of its inner ones, which come first within another group."""
-    inner = [parameter for each in group.inner() for parameter in _own_parameters(each, file)]
-    own = []
-    for field, hint in sorted(group.flags(), key=lambda each: not each[0].metadata.get("positional")):
-        required = field.default is dataclasses.MISSING
-        if field.metadata.get("positional"):
-            metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
-            info: Any = typer.Argument(metavar=metavar, help=field.metadata["help"], show_default=False)
-        else:
-            # A negation is of use only where leaving the flag out means something else.
-            first, *others = field.metadata["names"] or [flag(field)]
-            switch = hint == (bool | None) or (hint is bool and file is not None)
-            names = [_switch(first, bool) if switch else first, *others]
-            info = _option(field, hint, names, field.default, rich_help_panel=group.title or None)
-        own.append(_parameter(field.name, hint, info, required and file is None))
-    return [*inner, *own] if group.title else [*own, *inner]
+def _key(field: dataclasses.Field[Any]) -> str:
+    """Return the name of a flag or an argument in a file: `batch_tokens`, or `checkpoint` for CHECKPOINT...."""
+    name = field.metadata["metavar"].strip(".").lower() if field.metadata.get("positional") else flag(field)
+    return str(name).strip("-").replace("-", "_")
+
+
+def _own_parameter(title: str, field: dataclasses.Field[Any], hint: Any, file: Path | None) -> inspect.Parameter:
+    """Return an argument or a flag of a command; none is required where the `file` may have it."""
+    required = field.default is dataclasses.MISSING
+    if field.metadata.get("positional"):
+        metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
+        info: Any = typer.Argument(metavar=metavar, help=field.metadata["help"], show_default=False)
+    else:
+        # A negation is of use only where leaving the flag out means something else.
+        names = list(field.metadata["names"] or [flag(field)])
+        if hint is not bool or file is not None:
+            names[0] = _switch(names[0], hint)
+        info = _option(field, hint, names, field.default, rich_help_panel=title or None)
+    return _parameter(field.name, hint, info, required and file is None)
 
 
 def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable[inspect.Parameter]:
@@ -245,7 +247,7 @@ def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable
             for name in names:
                 hidden = not title or name != names[0 if owners[field.name] == 1 else -1]
                 default = values.get(field.name, field.default)
-                info = _option(field, hint, [_switch(name, hint)], default, rich_help_panel=title, hidden=hidden)
+                info = _option(field, hint, [_switch(flag(name), hint)], default, rich_help_panel=title, hidden=hidden)
                 found.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
     for name, section in sections.items():
@@ -262,7 +264,6 @@ def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable
 
 def _switch(name: str, hint: Any) -> str:
     """Return the flag of a component's field; a boolean one has a negation, as a file or preset may have set it."""
-    name = flag(name.removeprefix("--"))
     return f"{name}/--no-{name.removeprefix('--')}" if _kind(hint) is bool else name
 
 

@@ -1,4 +1,4 @@
-"""Messages on standard error, and standard streams that are safe to use when the caller closed them."""
+"""Messages on standard error, tables, and standard streams that are safe to use when the caller closed them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 SHOWN = 3  # warnings of each kind
@@ -80,3 +80,14 @@ def escaped(text: str) -> str:
 
 def say(message: str) -> None:
     print(escaped(message), file=sys.stderr, flush=True)
+
+
+def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
+    """Yield the rows as lines with aligned columns; those called `numbers` are aligned on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in numbers else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

@@ -31,7 +31,7 @@ from nmt_cli.files.text import STANDARD_INPUT, check_read_once, fingerprint, wei
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, components_in, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import REQUIRED, group, option
-from nmt_cli.streams import say, warn
+from nmt_cli.streams import columns, say, warn
 from nmt_cli.task import TASK_FILE, Task
 from nmt_cli.training.settings import TrainingConfig
 
@@ -118,7 +118,7 @@ def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
     staging.check_name(out)
     path = durable.beside(out, "stdin.tsv")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(durable.open_ours(path), "wb") as file:
+    with open(durable.open_to_lock(path), "wb") as file:
         if not staging.try_lock(file.fileno()):
             raise UsageError(f"--out {options.out}: another process is writing this directory")
         try:
@@ -269,23 +269,19 @@ def _joined(split: str, sources: Sequence[str], targets: Sequence[str]) -> list[
 
 def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the counts of each split as text, without rows of zeros."""
-    reasons = dict.fromkeys(chain.from_iterable(counts["dropped"] for counts in splits.values()))
-    rows: dict[str, list[Any]] = {
-        "": list(splits),
-        "pairs read": [counts["read"] for counts in splits.values()],
-        **{f"dropped: {name}": [counts["dropped"].get(name, 0) for counts in splits.values()] for name in reasons},
-        "pairs kept": [counts["sentences"] for counts in splits.values()],
-    }
+    counts = splits.values()
+    rows = {"pairs read": [split["read"] for split in counts]}
+    for reason in dict.fromkeys(chain.from_iterable(split["dropped"] for split in counts)):
+        rows[f"dropped: {reason}"] = [split["dropped"].get(reason, 0) for split in counts]
+    rows["pairs kept"] = [split["sentences"] for split in counts]
     for side in SIDES:
-        rows[f"{side} tokens"] = [counts[side]["tokens"] for counts in splits.values()]
-        rows[f"{side} tokens per sentence"] = [c[side]["tokens"] / max(c["sentences"], 1) for c in splits.values()]
-        rows[f"{side} unknown tokens"] = [counts[side]["unknown"] for counts in splits.values()]
-    formats = {int: "{:>14,}", float: "{:>14,.1f}", str: "{:>14}"}
-    return "\n".join(
-        f"  {label:28}" + "".join(formats[type(value)].format(value) for value in values)
-        for label, values in rows.items()
-        if any(values)
-    )
+        rows[f"{side} tokens"] = [split[side]["tokens"] for split in counts]
+        rows[f"{side} tokens per sentence"] = [
+            round(split[side]["tokens"] / max(split["sentences"], 1), 1) for split in counts
+        ]
+        rows[f"{side} unknown tokens"] = [split[side]["unknown"] for split in counts]
+    cells = [[f"  {label}", *(f"{number:,}" for number in numbers)] for label, numbers in rows.items() if any(numbers)]
+    return "\n".join(columns([["", *splits], *cells], numbers=range(1, len(splits) + 1)))
 
 
 def filter_configs() -> dict[str, type[Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from nmt_cli.metrics.bleu import Score
 from nmt_cli.metrics.significance import Comparison
+from nmt_cli.streams import columns
 
 _LABELS = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
 _SIGNIFICANT = 0.05
@@ -35,12 +35,12 @@ class Report:
         cells = self.comparisons or self.scores
         if len(self.systems) == 1:
             rows = [[labels[score.metric], f"{score.score:.2f}", score.signature] for score in self.scores]
-            lines = list(_columns(rows, numbers=(1,)))
+            lines = list(columns(rows, numbers=(1,)))
         else:
             rows = [["system", *labels.values()]]
             for system in self.systems:
                 rows.append([system, *(_cell(cell) for cell in cells if cell.system == system)])
-            lines = list(_columns(rows, numbers=range(1, len(labels) + 1)))
+            lines = list(columns(rows, numbers=range(1, len(labels) + 1)))
             if self.comparisons:
                 lines += [
                     "p: probability of a difference from the first system this large, if both are equally good;"
@@ -48,13 +48,13 @@ class Report:
                     "±: half the width of the 95% confidence interval.",
                 ]
             signatures = {labels[cell.metric]: cell.signature for cell in cells}
-            lines += ["", *_columns(list(signatures.items()))]
+            lines += ["", *columns(list(signatures.items()))]
         if self.groups:
-            columns = [f"{score.system} {labels[score.metric]}" for score in self.scores]
-            rows = [["group", "lines", *(columns if len(self.systems) > 1 else labels.values())]]
+            names = [f"{score.system} {labels[score.metric]}" for score in self.scores]
+            rows = [["group", "lines", *(names if len(self.systems) > 1 else labels.values())]]
             for group, count in self.groups.items():
                 rows.append([group, str(count), *(f"{score.groups[group]:.2f}" for score in self.scores)])
-            lines += ["", *_columns(rows, numbers=range(1, len(rows[0])))]
+            lines += ["", *columns(rows, numbers=range(1, len(rows[0])))]
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -76,14 +76,3 @@ def _cell(cell: Score | Comparison) -> str:
         if cell.p_value is not None:
             text += f" (p={cell.p_value:.4f}{'*' if cell.p_value < _SIGNIFICANT else ''})"
     return text
-
-
-def _columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
-    """Yield the rows as lines with aligned columns; those called `numbers` are aligned on the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if number in numbers else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.config import DEFAULT_COMPONENTS, Section, extended, layers, sections
+from nmt_cli.config import DEFAULT_COMPONENTS, Section, sections_of_run
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, components_in, values_of
 from nmt_cli.presets import PRESETS
@@ -73,9 +73,7 @@ def component_flags(words: Sequence[str]) -> dict[str, Section]:
     registry.discover(values_of(words, "--import"))
     preset, file = (next(reversed(values_of(words, name)), None) for name in ("--preset", "--config"))
     given = components_in(words, DEFAULT_COMPONENTS)
-    training = extended(TrainingConfig)
-    settings = layers(training, given, preset, Path(file) if file else None)
-    return sections(settings, DEFAULT_COMPONENTS, training=training)
+    return sections_of_run(TrainingConfig, given, preset, Path(file) if file else None)
 
 
 command = Command(

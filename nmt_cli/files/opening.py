@@ -38,34 +38,6 @@ _READERS = {
 }
 
 
-class Streams:
-    """The content of compressed streams in sequence, each from a decompressor that `make` returns.
-
-    Python's readers leave out what follows a stream that is whole.
-    """
-
-    def __init__(self, file: io.BufferedIOBase, make: Callable[[], Any]) -> None:
-        self._file, self._make, self._stream = file, make, make()
-
-    def read1(self, size: int) -> bytes:
-        """Return at most `size` bytes; empty at the end. Raises EOFError, or an error of the decompressor."""
-        block: bytes = b""
-        while not block:
-            needed = self._stream.needs_input and not self._stream.eof
-            data = self._file.read1(size) if needed else b""
-            if self._stream.eof:
-                data = self._stream.unused_data.lstrip(b"\0")  # streams may be padded
-                while not data:
-                    if not (more := self._file.read1(size)):
-                        return b""
-                    data = more.lstrip(b"\0")
-                self._stream = self._make()
-            elif needed and not data:
-                raise EOFError
-            block = self._stream.decompress(data, size)
-        return block
-
-
 class Input:
     """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz, bzip2 or Zstandard data.
 
@@ -76,7 +48,8 @@ class Input:
     def __init__(self, raw: io.FileIO, name: str, consumed: Callable[[int], None] | None = None) -> None:
         self.name = name
         self._raw = raw
-        self._content: Any = None
+        self._plain = io.BufferedReader(raw, _BLOCK)
+        self._content: Iterator[bytes] | None = None
         self._form: str | None = None  # of compression
         self._consumed = consumed
         self._position = 0
@@ -95,8 +68,9 @@ class Input:
             DataError: the input cannot be read, or is damaged compressed data.
         """
         try:
-            content = self._content = self._content or self._opened()
-            block: bytes = content.read1(_BLOCK)
+            if self._content is None:
+                self._content = self._blocks()
+            block = next(self._content, b"")
         except EOFError as error:
             raise DataError(f"{self.name}: the {self._form} data is truncated; copy or download it again") from error
         except Exception as error:  # xz has a class of errors of its own
@@ -113,20 +87,41 @@ class Input:
         self._length += len(block)
         return block
 
-    def _opened(self) -> Any:
-        plain = io.BufferedReader(self._raw, _BLOCK)
-        beginning = plain.peek(10)
+    def _blocks(self) -> Iterator[bytes]:
+        beginning = self._plain.peek(10)
         self._form = next((form for form, pattern in _BEGINNINGS.items() if pattern.match(beginning)), None)
         if self._form is None:
-            return plain
+            return iter(partial(self._plain.read1, _BLOCK), b"")
         if self._form == "gzip":
-            return importlib.import_module("gzip").GzipFile(fileobj=plain)
+            return iter(partial(importlib.import_module("gzip").GzipFile(fileobj=self._plain).read1, _BLOCK), b"")
         module, name = _READERS[self._form]
-        return Streams(plain, getattr(importlib.import_module(module), name))
+        return _decompressed(self._plain, getattr(importlib.import_module(module), name))
 
     def file_position(self, length: float) -> float:
         """Return about how many bytes of the file hold the first `length` bytes of the content, read already."""
         return self._raw.tell() * length / max(1, self._length) if self.size else 0.0
+
+
+def _decompressed(file: io.BufferedIOBase, new_stream: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the content of compressed streams in sequence, each from a decompressor that `new_stream` returns.
+
+    Python's readers leave out what follows a stream that is whole. Raises EOFError, or an error of the decompressor.
+    """
+    data = file.read1(_BLOCK)
+    while data:
+        stream = new_stream()
+        while not stream.eof:
+            block = stream.decompress(data, _BLOCK)
+            if block:
+                yield block
+            data = b""
+            if stream.needs_input and not stream.eof:
+                data = file.read1(_BLOCK)
+                if not data:
+                    raise EOFError
+        data = stream.unused_data.lstrip(b"\0")  # streams may be padded
+        while not data and (following := file.read1(_BLOCK)):
+            data = following.lstrip(b"\0")
 
 
 @contextmanager

@@ -96,12 +96,6 @@ def test_json_names_what_is_there_twice(tmp_path: Path) -> None:
         read(tmp_path, '{"b": {"a": 1, "a": 2}}', "c.json")
 
 
-def test_keys_of_many_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="line 2: more than 100 dots"):
-        read(tmp_path, f"a = 0.1\n{'a.' * 20_000}a = 1\n", "c.toml")
-    assert read(tmp_path, f"a = [{'0.1, ' * 90}]", "c.toml") == {"a": [0.1] * 90}
-
-
 def test_large_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is this the right file"):
         read(tmp_path, "# " + "x" * (1 << 20))
