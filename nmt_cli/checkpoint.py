@@ -35,6 +35,7 @@ from nmt_cli.distributed import own_part, whole
 from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.files import durable, staging
 from nmt_cli.files.text import fingerprint, read_object, write_object
+from nmt_cli.model import Model
 from nmt_cli.task import TASK_FILE, Task
 
 SCHEMA = 1
@@ -205,11 +206,11 @@ class WithoutInitialisation(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def build_model(contents: Contents, place: str) -> nn.Module:
+def build_model(contents: Contents, place: str) -> Model:
     registry.discover()
     try:
         config, attention = (component_config(contents, kind, place) for kind in ("model", "attention"))
-        model: nn.Module = registry.build(config, attention=attention, **vocabulary_of(contents))
+        model: Model = registry.build_as(Model, config, attention=attention, **vocabulary_of(contents))
     except UsageError as error:
         raise CheckpointError(f"{place}: {error}") from error
     except (RuntimeError, OverflowError, ZeroDivisionError) as error:

@@ -5,7 +5,7 @@ Letters: B sentences, S source length, T target length, V vocabulary, N live hyp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -93,70 +93,8 @@ class Decodable(Protocol):
 
 
 @runtime_checkable
-class Model(Protocol):
-    """A model that can be trained; also a `torch.nn.Module`."""
-
-    vocabulary_size: int
-
-    def decodable(self, dtype: str) -> Decodable:
-        """Return the model for decoding, with the weights that it has now and products in float32, bfloat16 or int8.
-
-        Raises:
-            UsageError: the model or its device cannot use this `dtype`.
-        """
-
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """The hidden states [B, T, d] of which the logits are made."""
-
-    @property
-    def output_weight(self) -> Tensor:
-        """The projection [V, d] to the vocabulary: logits = decoder output x output_weight^T."""
-
-    def __call__(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Logits [B, T, V]."""
-
-
-def output_bias_of(model: Model) -> Tensor | None:
-    """Return the bias [V] of the logits, which a model may have as `output_bias`."""
-    return getattr(model, "output_bias", None)
-
-
-@runtime_checkable
-class HasParts(Protocol):
-    """Optional for a model: its parts, which `nmt train --freeze` takes by name."""
-
-    def parts(self) -> Mapping[str, Sequence[Any]]:
-        """Return the modules of each part, such as `embeddings`, `encoder` and `decoder`."""
-
-
-@runtime_checkable
-class ShowsAttention(Protocol):
-    """Optional for a model: its attention weights, for `nmt attention` and `nmt translate --alignments`."""
-
-    def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
-        """Return the weights in evaluation mode: `source` is [B, S], `target_in` [B, T].
-
-        The keys are `encoder` [B, layers, H, S, S], `decoder` [B, layers, H, T, T] and `cross` [B, layers, H, T, S], as
-        far as the model has them. The rows of padding mean nothing.
-        """
-
-
-@runtime_checkable
-class CountsFlops(Protocol):
-    """Optional for a model: the operations of a training step, for costs and utilisation."""
-
-    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> Mapping[str, float]:
-        """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths."""
-
-
-def with_backward(forward: Mapping[str, float]) -> dict[str, float]:
-    """Return the operations of training by part: gradients of input and weight cost a forward pass each."""
-    return {part: 3 * operations for part, operations in forward.items()}
-
-
-@runtime_checkable
 class AddsLoss(Protocol):
-    """Optional for a model, or any module in it: an auxiliary loss, not attached to a token."""
+    """A model, or any module in it, with an auxiliary loss, not attached to a token."""
 
     def added_loss(self) -> Tensor:
         """Return the term [] of the last forward pass in training mode; it is added to the mean loss of a token."""

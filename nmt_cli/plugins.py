@@ -7,20 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch, Criterion, Loss, output_bias_of
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch, Criterion, Loss
 from nmt_cli.presets import preset
 from nmt_cli.registry import build, option, register
 from nmt_cli.task import Task
 from nmt_cli.training.observers import Observer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from nmt_cli.data.sentences import Sentences
     from nmt_cli.decoding.around import Around
     from nmt_cli.decoding.beam_search import LengthPenalty
     from nmt_cli.decoding.constraints import Rule
     from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
     from nmt_cli.layers.dropout import Dropout
-    from nmt_cli.models.decodable import PlainDecodable, TensorState
+    from nmt_cli.model import Model, PlainDecodable, TensorState
     from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, elements
     from nmt_cli.tasks.base import VocabularyTask
 
@@ -40,6 +42,7 @@ __all__ = [
     "Kernel",
     "LengthPenalty",
     "Loss",
+    "Model",
     "Observer",
     "PlainDecodable",
     "Rule",
@@ -64,10 +67,15 @@ _WITH_TORCH = (
     "decoding.constraints",
     "layers.attention",
     "layers.dropout",
-    "models.decodable",
+    "model",
     "models.encoder_decoder",
     "tasks.base",
 )
+
+
+def output_bias_of(model: "Model") -> "Tensor | None":
+    """Return the bias [V] of the logits."""
+    return model.output_bias
 
 
 def __getattr__(name: str) -> Any:

@@ -268,3 +268,18 @@ def build(config: Any, **runtime: Any) -> Any:
     Errors of the builder are the component's own, and keep their traceback.
     """
     return component_of(config).build(config, **runtime)
+
+
+def build_as(base: type[Any], config: Any, **runtime: Any) -> Any:
+    """Build the component that `config` configures, which must be a subclass of `base`.
+
+    Raises:
+        UsageError: it is not. Version 1 did not ask for it.
+    """
+    component, built = component_of(config), build(config, **runtime)
+    if not isinstance(built, base):
+        raise UsageError(
+            f"--{component.kind} {component.name}: {type(built).__qualname__} must be a subclass of "
+            f"nmt_cli.plugins.{base.__name__} since version 2"
+        )
+    return built

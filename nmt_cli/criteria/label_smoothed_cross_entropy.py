@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.criteria.settings import LabelSmoothingConfig
-from nmt_cli.interfaces import Batch, Criterion, Loss, output_bias_of
+from nmt_cli.interfaces import Batch, Criterion, Loss
 
 
 class LabelSmoothedCrossEntropy(Criterion):
@@ -23,7 +23,7 @@ class LabelSmoothedCrossEntropy(Criterion):
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
         hidden, targets = self.outputs(model, batch)
-        total, nll = self.cross_entropy(hidden, model.output_weight, targets, self.epsilon, output_bias_of(model))
+        total, nll = self.cross_entropy(hidden, model.output_weight, targets, self.epsilon, model.output_bias)
         return Loss(total, nll, batch.num_tokens)
 
 

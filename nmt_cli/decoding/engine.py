@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.errors import UsageError, missing_package, nearest
-from nmt_cli.interfaces import Hypothesis, Model
+from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
 
 if TYPE_CHECKING:  # `nmt translate --help` lists the engines, and needs no torch
     import torch
+
+    from nmt_cli.model import Model
 
 OWN = "nmt"
 GROUP = "nmt.engines"

@@ -19,7 +19,8 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.device import fast, in_halves, is_out_of_memory
 from nmt_cli.errors import CheckpointError, NmtError
-from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model
+from nmt_cli.interfaces import EOS, Decodable, Hypothesis
+from nmt_cli.model import Model
 from nmt_cli.task import Task
 
 

@@ -6,7 +6,7 @@ d_model width of the decoder's output.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import with_backward
-from nmt_cli.models.decodable import PlainDecodable, TensorState
+from nmt_cli.model import Model, TensorState
 from nmt_cli.registry import component_of
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Decoded(NamedTuple):
     target: Sequence[Tensor]  # the target part of the next state
 
 
-class EncoderDecoder(nn.Module, ABC):
+class EncoderDecoder(Model):
     """A `Model` that has embeddings and an output layer; a subclass adds what is between them.
 
     Args:
@@ -73,19 +72,15 @@ class EncoderDecoder(nn.Module, ABC):
         """The projection [V, d_model] to the vocabulary."""
         return self.output.weight
 
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Logits [B, T, V] of each next token."""
-        return F.linear(self.decoder_output(source, target_in), self.output_weight)
-
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
+        """See `Model`."""
         return {"embeddings": [self.source_embedding, self.target_embedding]}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`. Matrix products only; a multiply-add is two operations."""
+        """See `Model`. Matrix products only; a multiply-add is two operations."""
         S, T, pairs = (float(each.sum()) for each in (source_lengths, target_lengths, source_lengths * target_lengths))
         products = self.products(S, T, pairs) | {"output layer": T * self.output_weight.numel()}
-        return with_backward({part: 2 * count for part, count in products.items()})
+        return {part: 6 * count for part, count in products.items()}  # the backward pass makes two products of each
 
     @abstractmethod
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
@@ -104,14 +99,10 @@ class EncoderDecoder(nn.Module, ABC):
         return self.decode(target_in, self.start(source)).hidden
 
     def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
-        """See `Steps`."""
+        """See `Model`."""
         hidden, _, target = self.decode(tokens[:, None], state)
         logits = F.linear(hidden.squeeze(1), self.output_weight)
         return logits, TensorState(state.source, tuple(target), state.length + 1)
-
-    def decodable(self, dtype: str = "float32") -> PlainDecodable:
-        """See `Model`."""
-        return PlainDecodable(self, dtype)
 
 
 class AttentiveEncoderDecoder(EncoderDecoder):
@@ -119,7 +110,7 @@ class AttentiveEncoderDecoder(EncoderDecoder):
 
     @torch.inference_mode()
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """See `ShowsAttention`."""
+        """See `Model`."""
         weights = self.decode(target_in, self.start(source)).weights  # one head
         return {"cross": torch.stack([*weights], dim=1).unsqueeze(2)}
 

@@ -19,7 +19,7 @@ from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
 from nmt_cli.layers.layout import Past, ToSource
 from nmt_cli.layers.sublayer import FeedForward, Residual
-from nmt_cli.models.decodable import PlainDecodable, TensorState
+from nmt_cli.model import Model, TensorState
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer_flops import training_flops
 from nmt_cli.registry import build
@@ -81,7 +81,7 @@ class Stack(nn.ModuleList):
         return x
 
 
-class Transformer(nn.Module):
+class Transformer(Model):
     """The encoder-decoder of Figure 1.
 
     Args:
@@ -112,7 +112,8 @@ class Transformer(nn.Module):
         self.source_positions, self.target_positions = (
             positional_encoding(config.positions, config.d_model, config.max_positions) for _ in range(2)
         )
-        self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
+        if config.output_bias:
+            self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size))
         self.dropout = Dropout(config.dropout)
 
         def layers(kind: type[nn.Module], count: int) -> Any:
@@ -133,16 +134,12 @@ class Transformer(nn.Module):
         return self.target_embedding.weight
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
+        """See `Model`."""
         return {
             "embeddings": [self.source_embedding, self.target_embedding, self.source_positions, self.target_positions],
             "encoder": [self.encoder, self.encoder_norm],
             "decoder": [self.decoder, self.decoder_norm],
         }
-
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Logits [B, T, V] of each next token."""
-        return F.linear(self.decoder_output(source, target_in), self.output_weight, self.output_bias)
 
     def decoder_output(self, source: Tensor, target_in: Tensor, masks: Any = AttentionMask) -> Tensor:
         """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits.
@@ -169,38 +166,32 @@ class Transformer(nn.Module):
         return self.dropout(embedding(tokens) + positions(0, tokens.size(1)))
 
     def stacks(self) -> list[nn.Module]:
-        """Return the modules of layers: a GPU compiles them, and `recompute` of each saves memory."""
+        """See `Model`."""
         return [self.encoder, self.decoder]
 
-    def decodable(self, dtype: str = "float32") -> PlainDecodable:
-        """See `Model`."""
-        return PlainDecodable(self, dtype)
-
     def start(self, source: Tensor) -> TensorState:
-        """See `Steps`: the state has the keys and values of all layers, of the source and of the target so far."""
-        memory = self.encode(source)
-        heads = [layer.cross_attention.heads(memory, "kv") for layer in self.decoder]
-        keys = torch.stack([key.transpose(1, 2) for key, _ in heads], 1)  # [B, layers, H, S, d_k]
-        values = torch.stack([value.transpose(1, 2) for _, value in heads], 1)
-        B, layers, H, _, d_k = keys.shape
-        source_part = ~self.real(source), keys, values
-        target_part = keys.new_empty(B, layers, H, 0, d_k), values.new_empty(B, layers, H, 0, values.size(4))
-        return TensorState(source_part, target_part)
+        """See `Model`: the state has the keys and values of all layers, of the source and of the target so far."""
+        memory, heads = self.encode(source), []
+        for layer in self.decoder:
+            key, value = layer.cross_attention.heads(memory, "kv")
+            heads += [key.transpose(1, 2), value.transpose(1, 2)]  # [B, H, S, d_k], [B, H, S, d_v]
+        return TensorState((~self.real(source), *heads), tuple(part[:, :, :0] for part in heads))
 
     def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
-        """See `Steps`: one position of the decoder, which attends to the keys and values of all positions so far."""
-        padding, keys, values = state.source  # [A, S], [A, layers, H, S, d_k], [A, layers, H, S, d_v]
-        pasts = [Past(*heads) for heads in zip(*(part.unbind(1) for part in state.target), strict=True)]
-        across = ToSource(AttentionMask(padding))
+        """See `Model`: one position of the decoder, which attends to the keys and values of all positions so far."""
+        padding, *heads = state.source  # [A, S], and of each layer [A, H, S, d_k] and [A, H, S, d_v]
+        across, target_part = ToSource(AttentionMask(padding)), list[Tensor]()
         x = self.target_embedding(tokens) + self.target_positions(state.length, 1)
-        for number, (layer, past) in enumerate(zip(self.decoder, pasts, strict=True)):
-            x = layer(x, (keys[:, number], values[:, number]), past, across)
+        for number, layer in enumerate(self.decoder):
+            of_layer = slice(2 * number, 2 * number + 2)
+            past = Past(*state.target[of_layer])
+            x = layer(x, heads[of_layer], past, across)
+            target_part += [past.key, past.value]
         logits = F.linear(self.decoder_norm(x), self.output_weight, self.output_bias)
-        target_part = torch.stack([past.key for past in pasts], 1), torch.stack([past.value for past in pasts], 1)
-        return logits, TensorState(state.source, target_part, state.length + 1)
+        return logits, TensorState(state.source, tuple(target_part), state.length + 1)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """See `ShowsAttention`."""
+        """See `Model`."""
         recorded: list[Recorded] = []
 
         def masks(*arguments: Any, **keywords: Any) -> Recorded:
@@ -213,7 +204,7 @@ class Transformer(nn.Module):
         return {name: torch.stack(mask.weights, dim=1) for name, mask in zip(names, recorded, strict=True)}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`."""
+        """See `Model`."""
         kernel = self.encoder[0].self_attention.kernel
         return training_flops(self.config, kernel, self.vocabulary_size, source_lengths, target_lengths)
 

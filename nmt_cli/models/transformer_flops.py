@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nmt_cli.interfaces import with_backward
 from nmt_cli.layers.attention import Kernel
 
 if TYPE_CHECKING:
@@ -27,19 +26,19 @@ def training_flops(
     N, N_decoder, d, h = config.num_layers, config.decoder_layers, config.d_model, config.num_heads
     d_k, d_v = config.head_widths()
     S, T = float(source.sum()), float(target.sum())
-    queries_and_output = 2 * d * h * (d_k + d_v)
-    keys_and_values = 2 * d * h * (d_k + d_v)
+    projections = 2 * d * h * (d_k + d_v)  # of queries and outputs; as many of keys and values
     each_pair = 2 * h * (d_k + d_v)  # a score, and a term of the weighted sum
     feed_forward = 2 * (3 if config.gated_feed_forward else 2) * d * config.d_ff
     forward = {
-        "encoder projections": N * S * (queries_and_output + keys_and_values),
+        "encoder projections": N * S * 2 * projections,
         "encoder attention": N * h * kernel.flops(source, d_k + d_v),
         "encoder feed-forward": N * S * feed_forward,
-        "decoder projections": N_decoder * T * (queries_and_output + keys_and_values),
+        "decoder projections": N_decoder * T * 2 * projections,
         "decoder attention": N_decoder * h * kernel.flops(target, d_k + d_v),
-        "cross projections": N_decoder * (T * queries_and_output + S * keys_and_values),
+        "cross projections": N_decoder * (T + S) * projections,
         "cross attention": N_decoder * float((source * target).sum()) * each_pair,
         "decoder feed-forward": N_decoder * T * feed_forward,
         "output layer": T * 2 * d * vocabulary_size,
     }
-    return with_backward(forward)
+    # Gradients of input and weight cost a forward pass each.
+    return {part: 3 * operations for part, operations in forward.items()}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from nmt_cli.data.corpus import Indices
-from nmt_cli.interfaces import CountsFlops
+from nmt_cli.model import Model
 from nmt_cli.training.state import Totals
 
 PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
@@ -72,13 +72,13 @@ class CostMeter:
         }
 
 
-def flops_of(model: Any) -> FlopCounter | None:
-    """Return what counts the FLOPs of a model's update, if the model has it and all of it is trained.
+def flops_of(model: Model) -> FlopCounter | None:
+    """Return what counts the FLOPs of a model's update, if all of it is trained.
 
     The products of frozen parameters are made in part only.
     """
     frozen = any(not parameter.requires_grad for parameter in model.parameters())
-    return model.training_flops if isinstance(model, CountsFlops) and not frozen else None
+    return None if frozen else model.training_flops
 
 
 def utilisation(totals: Totals) -> float | None:

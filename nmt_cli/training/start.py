@@ -22,6 +22,7 @@ from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
 from nmt_cli.files.text import weighted
 from nmt_cli.interfaces import Criterion
+from nmt_cli.model import Model
 from nmt_cli.streams import say
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates, flops_of
@@ -137,7 +138,7 @@ def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | 
     settings: TrainingConfig = config.training
     torch.manual_seed(settings.seed)
     try:
-        model = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
+        model = model_of(config, checkpoint.vocabulary_of(task))
         if settings.model_parallel and world.size > 1:
             divide(model, world)
         model.to(world.device)
@@ -167,19 +168,16 @@ def prepared(
     return origin
 
 
-def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
+def model_of(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
+    """Return the model with its initial weights."""
+    model: Model = registry.build_as(Model, config["model"], attention=config["attention"], **vocabulary)
+    return model
+
+
+def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
     """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
     with checkpoint.WithoutInitialisation(), torch.device("meta"):
-        return registry.build(config["model"], attention=config["attention"], **vocabulary)
-
-
-def criterion_of(config: RunConfig) -> Criterion:
-    """Return the criterion; raise a UsageError if it has no such base class, which version 1 did not ask for."""
-    criterion = registry.build(config["criterion"])
-    if not isinstance(criterion, Criterion):
-        name, kind = registry.component_of(config["criterion"]).name, type(criterion).__qualname__
-        raise UsageError(f"--criterion {name}: {kind} must be a subclass of nmt_cli.plugins.Criterion since version 2")
-    return criterion
+        return model_of(config, vocabulary)
 
 
 def build_run(
@@ -194,7 +192,7 @@ def build_run(
 ) -> Run:
     """Build everything that a training consists of, but its observers. Nothing is written."""
     settings: TrainingConfig = config.training
-    criterion = criterion_of(config)
+    criterion = registry.build_as(Criterion, config["criterion"])
     check_settings(settings, task, criterion)
     model, origin = initial_model(config, task, world, origin)
     plan = plan_of(config, task, corpus)
@@ -207,7 +205,7 @@ def build_run(
         raise UsageError("--model-parallel cannot be used with --precision float16")
     computing.fit(model, criterion)
     if settings.gradient_checkpointing:
-        recompute(model.stacks() if hasattr(model, "stacks") else [])
+        recompute(model.stacks())
     else:
         computing.compile(model, criterion, settings.compile)
 

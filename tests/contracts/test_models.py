@@ -24,14 +24,11 @@ from nmt_cli.interfaces import (
     EOS,
     PAD,
     Batch,
-    CountsFlops,
     Decodable,
     DecoderState,
-    Model,
-    ShowsAttention,
     joined,
-    output_bias_of,
 )
+from nmt_cli.model import Model
 
 
 def variants() -> Iterator[Any]:
@@ -73,7 +70,7 @@ def close(left: Tensor, right: Tensor) -> None:
 
 
 @torch.no_grad()
-def test_it_implements_the_protocols(
+def test_its_logits_and_steps(
     model: Any,
     device: Plain,
     request: pytest.FixtureRequest,
@@ -87,7 +84,7 @@ def test_it_implements_the_protocols(
     hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
     assert hidden.shape[:2] == batch.target_in.shape
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
-    close(logits, F.linear(hidden, model.output_weight, output_bias_of(model)))
+    close(logits, F.linear(hidden, model.output_weight, model.output_bias))
     decodable = device.decodable(model, "float32")
     assert isinstance(decodable, Decodable)
     assert decodable.vocabulary_size == model.vocabulary_size
@@ -150,7 +147,7 @@ def test_a_device_computes_the_same(
 
 def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:
     """`nmt attention` shows them, around any kernel, for the kinds of attention that there are."""
-    if not isinstance(model, ShowsAttention):
+    if not model.shows_attention:
         return
     batch, several = make_batch([2]), make_batch()
     S, T = batch.source.size(1), batch.target_in.size(1)
@@ -175,7 +172,7 @@ def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Ba
 
 def test_flops_are_optional(model: Any) -> None:
     """They grow with the sentences, and those of two updates add up."""
-    if not isinstance(model, CountsFlops):
+    if not model.training_flops(np.array([5]), np.array([5])):
         return
     short, long = (sum(model.training_flops(np.array([n]), np.array([n])).values()) for n in (5, 9))
     both = sum(model.training_flops(np.array([5, 9]), np.array([5, 9])).values())

@@ -26,7 +26,8 @@ from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.outputs import Output
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import BOS, EOS, ShowsAttention
+from nmt_cli.interfaces import BOS, EOS
+from nmt_cli.model import Model
 from nmt_cli.task import Task
 from nmt_cli.tasks.translation import TranslationTask
 
@@ -55,7 +56,7 @@ class Aligner:
     """
 
     def __init__(self, engine: Engine, tag: str | None) -> None:
-        self._models = [model for model in engine.models if isinstance(model, ShowsAttention)]
+        self._models = [model for model in engine.models if model.shows_attention]
         if len(self._models) < len(engine.models):
             raise UsageError(
                 "this model has no method attention_weights, which --replace-unknown, --alignments, --markup, "
@@ -123,7 +124,7 @@ def source_words(task: Task, line: str) -> list[str] | None:
     return [word for word in task.tokenised([line], 0)[0].split(" ") if word]
 
 
-def _of_layer(model: ShowsAttention, guided: bool, source: Tensor, target_in: Tensor) -> Tensor:
+def _of_layer(model: Model, guided: bool, source: Tensor, target_in: Tensor) -> Tensor:
     """Return the weights [B, T, S] of the T targets after BOS in `target_in` [B, T + 1]."""
     layer = model.attention_weights(source, target_in)["cross"][:, -2:][:, 0].float()  # [B, H, T + 1, S]
     return layer[:, 0, 1:] if guided else layer[:, :, :-1].mean(dim=1)

@@ -48,8 +48,9 @@ def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, An
     figures |= {"checkpoint_bytes": size, "disk_bytes": disk, "bytes_per_process": memory}
     readable["memory_of_a_process"] = f"{memory / 1e9:.2f} GB without activations"
     readable["disk_space"] = f"at most {disk / 1e9:.2g} GB (a checkpoint: {size / 1e9:.2g} GB)"
-    if (flops := flops_of(planned.model)) is not None:
-        by_part = flops(*lengths_of_update(planned))
+    flops = flops_of(planned.model)
+    by_part = flops(*lengths_of_update(planned)) if flops is not None else {}
+    if by_part:
         total = sum(by_part.values())
         figures["training_step_flops"] = {"total": total, "by_part": by_part}
         readable["training_step_flops"] = total

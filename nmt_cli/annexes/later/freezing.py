@@ -6,28 +6,26 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torch import nn
-
 from nmt_cli.annexes.later.settings import FreezeConfig
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.interfaces import HasParts
+from nmt_cli.model import Model
 from nmt_cli.training.origin import Origin
 
 
-def freeze_parts(config: FreezeConfig, *, model: nn.Module, origin: Origin | None, **_: Any) -> Origin | None:
+def freeze_parts(config: FreezeConfig, *, model: Model, origin: Origin | None, **_: Any) -> Origin | None:
     if config.freeze:
         freeze(model, config.freeze)
     return origin
 
 
-def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+def freeze(model: Model, patterns: Sequence[str]) -> None:
     """Exclude from training the parts of the model, or else the parameters, whose names match a shell pattern.
 
     Raises:
         UsageError: a pattern matches no parameter, or nothing is left to train.
     """
     parameters = dict(model.named_parameters())
-    parts = model.parts() if isinstance(model, HasParts) else {}
+    parts = model.parts()
     for pattern in patterns:
         frozen = [parameter for part in parts.get(pattern, ()) for parameter in part.parameters()]
         frozen = frozen or [parameters[name] for name in parameters if fnmatchcase(name, pattern)]

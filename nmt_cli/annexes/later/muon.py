@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt_cli.annexes.later.adamw import adamw
 from nmt_cli.annexes.later.settings import MuonConfig
-from nmt_cli.interfaces import HasParts
+from nmt_cli.model import Model
 from nmt_cli.optim.adam import uncompiled
 from nmt_cli.training.origin import Origin
 
@@ -21,9 +21,9 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """a, b and c of the post's polynomial, which brings small singular values near 1 fast, and none to 1 exactly."""
 
 
-def mark_embeddings(config: Any, *, model: nn.Module, origin: Origin | None, **_: Any) -> Origin | None:
+def mark_embeddings(config: Any, *, model: Model, origin: Origin | None, **_: Any) -> Origin | None:
     """Give the parameters of the part `embeddings` the attribute `embeds`: an optimizer gets parameters only."""
-    for module in model.parts().get("embeddings", ()) if isinstance(model, HasParts) else ():
+    for module in model.parts().get("embeddings", ()):
         for parameter in module.parameters():
             vars(parameter)["embeds"] = True
     return origin

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.annexes.later.settings import RDropConfig
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
-from nmt_cli.interfaces import PAD, Batch, Loss, output_bias_of
+from nmt_cli.interfaces import PAD, Batch, Loss
 
 
 class RDrop(LabelSmoothedCrossEntropy):
@@ -34,7 +34,7 @@ class RDrop(LabelSmoothedCrossEntropy):
         rows = self.logit_rows // 4  # a chunk has two tensors of logits and their softmaxes
         sums = targets.new_zeros(3, dtype=torch.float32)
         for chunk in zip(*(torch.split(each, rows) for each in (first, second, targets)), strict=True):
-            output = model.output_weight, output_bias_of(model)
+            output = model.output_weight, model.output_bias
             # The logits are computed again in the backward pass, so those of one chunk only are in memory.
             sums = sums + checkpoint(sums_of, *chunk, *output, use_reentrant=False, preserve_rng_state=False)
         nll, uniform, divergence = sums / 2

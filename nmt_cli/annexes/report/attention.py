@@ -18,7 +18,8 @@ from nmt_cli.decoding.encoding import encoded
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError, counted
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, ShowsAttention
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK
+from nmt_cli.model import Model
 from nmt_cli.streams import warn
 
 MAX_SENTENCES = 20
@@ -51,16 +52,14 @@ def sentences_of(translator: Translator, lines: Mapping[str, str]) -> list[dict[
         UsageError: the model has no attention weights.
     """
     (model,) = translator.engine.models
-    if not isinstance(model, ShowsAttention):
+    if not model.shows_attention:
         raise UsageError(f"the model, a {type(model).__name__}, has no attention to show: no method attention_weights")
     translations = zip(lines, translator.translate_window([*lines.values()]), strict=True)
     found = (sentence_of(translator, model, translation, place) for place, translation in translations)
     return [data for data in found if data is not None]
 
 
-def sentence_of(
-    translator: Translator, model: ShowsAttention, translation: Translation, place: str
-) -> dict[str, Any] | None:
+def sentence_of(translator: Translator, model: Model, translation: Translation, place: str) -> dict[str, Any] | None:
     """Return the data of a line, called `place`, and its best output; None, with a warning, if it is too long."""
     task, output = translator.task, translation.outputs[0]
     limit = translator.options.max_source_length

@@ -21,7 +21,6 @@ from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, DataError, shown
-from nmt_cli.interfaces import ShowsAttention
 from nmt_cli.metrics.significance import paired_test
 from nmt_cli.streams import say, warn
 from nmt_cli.task import Task
@@ -109,7 +108,7 @@ class Validation:
         for each, translation in zip(examples, translations, strict=True):
             each["stages"] = evenly(changes(each["stages"]), 2 * STAGES)
             each["output"] = translation.text
-            if isinstance(model, ShowsAttention):
+            if model.shows_attention:
                 found = sentence_of(translator, model, translation, f"{run.name}: an example")
                 each["attention"] = found and {**found, "model": run.name}
 

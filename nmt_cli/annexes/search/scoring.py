@@ -20,7 +20,8 @@ from nmt_cli.decoding.outputs import TargetScore
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import in_halves
 from nmt_cli.errors import DataError, UsageError, check_iterable
-from nmt_cli.interfaces import PAD, Batch, Model, output_bias_of
+from nmt_cli.interfaces import PAD, Batch
+from nmt_cli.model import Model
 
 ROWS = 512  # rows of the logits [ROWS, V] that exist at a time
 
@@ -143,6 +144,6 @@ def log_probabilities_of(ids: Tensor, hidden: Tensor, model: Model) -> Tensor:
     """Return the log-probability [N] of each of `ids` [N] by the model's `hidden` [N, d] before it."""
     parts = []
     for rows, targets in zip(torch.split(hidden, ROWS), torch.split(ids, ROWS), strict=True):
-        logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()  # [ROWS, V]
+        logits = F.linear(rows, model.output_weight, model.output_bias).float()  # [ROWS, V]
         parts.append(F.cross_entropy(logits, targets, reduction="none"))
     return -torch.cat(parts)

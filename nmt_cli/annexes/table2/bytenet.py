@@ -34,7 +34,7 @@ from nmt_cli.annexes.table2.convolution import CausalConvolution, Convolution
 from nmt_cli.annexes.table2.settings import ByteNetConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.models.decodable import TensorState
+from nmt_cli.model import TensorState
 from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, elements
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class ByteNet(EncoderDecoder):
         return self.dropout(embedding(tokens) * self.config.d_model**0.5)
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`. The columns count that the encoder adds to a source; padding of a batch does not."""
+        """See `Model`. The columns count that the encoder adds to a source; padding of a batch does not."""
         return super().training_flops(self.config.columns(source_lengths), target_lengths)
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:

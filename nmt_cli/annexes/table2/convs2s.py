@@ -29,7 +29,7 @@ from nmt_cli.annexes.table2.weight_norm import folded, normalised
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import LearnedPositions
-from nmt_cli.models.decodable import PlainDecodable, TensorState
+from nmt_cli.model import PlainDecodable, TensorState
 from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
 
 

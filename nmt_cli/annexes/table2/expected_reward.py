@@ -32,7 +32,7 @@ from nmt_cli.annexes.table2.settings import ExpectedRewardConfig
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.device import autocast, fast, product_dtype
-from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bias_of
+from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss
 
 NEVER = [PAD, BOS]  # ids that are not part of an output
 ROWS = 512  # rows of the logits [ROWS, V] that exist at a time
@@ -89,7 +89,7 @@ class ExpectedReward(LabelSmoothedCrossEntropy):
             hidden, targets = self.outputs(model, batch)
         parts = []
         for rows, ids in zip(torch.split(hidden[: len(targets)], ROWS), torch.split(targets, ROWS), strict=True):
-            logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()
+            logits = F.linear(rows, model.output_weight, model.output_bias).float()
             logits[:, NEVER] = -torch.inf
             parts.append(-F.cross_entropy(logits, ids, reduction="none"))
         log_p = torch.cat(parts)

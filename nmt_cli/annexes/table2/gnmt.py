@@ -27,7 +27,7 @@ from nmt_cli.annexes.table2.recurrent import LSTM
 from nmt_cli.annexes.table2.settings import GNMTConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.models.decodable import TensorState
+from nmt_cli.model import TensorState
 from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
 
 

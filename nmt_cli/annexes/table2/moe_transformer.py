@@ -8,7 +8,6 @@ from torch import nn
 
 from nmt_cli.annexes.table2.experts import Experts
 from nmt_cli.annexes.table2.settings import MoETransformerConfig
-from nmt_cli.interfaces import with_backward
 from nmt_cli.models.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ class MoETransformer(Transformer):
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         experts: Any = self.encoder[0].feed_forward
-        forward = {
-            "encoder feed-forward": 2 * float(source_lengths.sum()) * len(self.encoder) * experts.products,
-            "decoder feed-forward": 2 * float(target_lengths.sum()) * len(self.decoder) * experts.products,
+        return super().training_flops(source_lengths, target_lengths) | {
+            "encoder feed-forward": 6 * float(source_lengths.sum()) * len(self.encoder) * experts.products,
+            "decoder feed-forward": 6 * float(target_lengths.sum()) * len(self.decoder) * experts.products,
         }
-        return super().training_flops(source_lengths, target_lengths) | with_backward(forward)

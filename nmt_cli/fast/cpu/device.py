@@ -18,9 +18,10 @@ from nmt_cli.fast.cpu.dropout import dropout_by_bits
 from nmt_cli.fast.exchange import exchange
 from nmt_cli.fast.inference import FrozenTransformer, takes
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
-from nmt_cli.interfaces import Decodable, Model
+from nmt_cli.interfaces import Decodable
 from nmt_cli.layers.attention import FullAttention
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.model import Model
 
 BLOCK = 1 << 19  # logits in a block of a loss: they stay in the caches
 METHODS = {**rows.METHODS, FullAttention.forward: full_attention, Dropout.forward: dropout_by_bits}

@@ -20,10 +20,11 @@ from nmt_cli.fast.cuda.layers import feed_forward, full_attention, sinusoidal_po
 from nmt_cli.fast.exchange import exchange
 from nmt_cli.fast.inference import FrozenTransformer, all_frozen, attend_in_one_kernel, takes
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
-from nmt_cli.interfaces import Batch, Criterion, Decodable, Model
+from nmt_cli.interfaces import Batch, Criterion, Decodable
 from nmt_cli.layers.attention import FullAttention
 from nmt_cli.layers.embedding import SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward
+from nmt_cli.model import Model
 from nmt_cli.training.gradients import Gradients
 
 SMALLEST_COMPILED = 20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves

@@ -30,6 +30,8 @@ class Attends:
     After them is a row of 1 / 16, of the position that reads the last token.
     """
 
+    shows_attention = True
+
     def __init__(self, cross: Any, criterion: str | None = None) -> None:
         self.cross = F.pad(torch.tensor(cross, dtype=torch.float32), (0, 0, 0, 1), value=1 / 16)
         self.criterion = criterion
@@ -98,7 +100,7 @@ def test_empty_outputs_and_no_outputs() -> None:
 
 
 def test_models_without_attention_are_refused() -> None:
-    models: Any = [Attends([[[[1]]]]), object()]
+    models: Any = [Attends([[[[1]]]]), SimpleNamespace(shows_attention=False)]
     with pytest.raises(UsageError, match="attention_weights"):
         aligner(*models)
 

@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ def task(**settings: Any) -> TranslationTask:
 
 class Scripted:
     """Writes `script`; its layers and heads attend to `places` [layers, H, T], and then to the last one of them."""
+
+    shows_attention = True
 
     def __init__(self, script: Sequence[int], places: Any) -> None:
         self.vocabulary_size, self.script, self.places = 11, [*script, EOS], torch.tensor(places)
@@ -119,7 +122,7 @@ def test_subwords_and_models_without_attention_are_refused() -> None:
     model: Any = Scripted([], [[[]]])
     with pytest.raises(UsageError, match=r"--replace-unknown .* whole words"):
         Translator(OwnEngine(subwords, model, CPU, [model]), options)
-    nothing: Any = object()
+    nothing: Any = SimpleNamespace(shows_attention=False)
     with pytest.raises(UsageError, match=r"attention_weights, which --replace-unknown"):
         Translator(OwnEngine(task(), model, CPU, [nothing]), options)
 

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import tiny_run
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.freezing import freeze
 from nmt_cli.config import resolve
 from nmt_cli.errors import UsageError
+from nmt_cli.model import Model
 from nmt_cli.training.gradients import trained
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import model_without_weights
@@ -68,11 +69,19 @@ def test_every_parameter_is_in_one_part(model: str) -> None:
 
 
 def test_a_model_of_a_plug_in_names_its_parts() -> None:
-    class Mine(nn.Module):
+    class Mute(Model):
         def __init__(self) -> None:
             super().__init__()
             self.ears, self.mouth = nn.Linear(2, 3), nn.Linear(3, 2)
 
+        @property
+        def output_weight(self) -> Tensor:
+            return self.mouth.weight
+
+        def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
+            raise NotImplementedError
+
+    class Mine(Mute):
         def parts(self) -> dict[str, list[nn.Module]]:
             return {"hearing": [self.ears]}
 
@@ -82,7 +91,7 @@ def test_a_model_of_a_plug_in_names_its_parts() -> None:
     with pytest.raises(UsageError, match="It takes hearing or a pattern"):
         freeze(model, ["?"])
     with pytest.raises(UsageError, match="It takes a pattern"):
-        freeze(nn.Linear(2, 3), ["encoder"])
+        freeze(Mute(), ["encoder"])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -166,7 +167,7 @@ def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatc
 
 
 def test_a_model_without_attention_weights_is_refused(translator: Translator) -> None:
-    without: Any = replace(translator.engine, models=[object()])  # type: ignore[type-var]
+    without: Any = replace(translator.engine, models=[SimpleNamespace(shows_attention=False)])  # type: ignore[type-var]
     with pytest.raises(UsageError, match="attention_weights"):
         sentences_of(replace(translator, engine=without), {})
 

@@ -18,7 +18,8 @@ from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import Hypothesis, Model
+from nmt_cli.interfaces import Hypothesis
+from nmt_cli.model import Model
 from nmt_cli.task import Task
 
 CPU = torch.device("cpu")

@@ -59,18 +59,23 @@ class BareConfig:
     """No settings."""
 
 
-def test_a_criterion_without_the_base_class_is_refused(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 1 took any object that can be called."""
+@pytest.mark.parametrize("kind", ["criterion", "model"])
+def test_a_component_without_the_base_class_is_refused(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Version 1 took any object that can be called, and any module."""
     registry.discover()
-    monkeypatch.setitem(registry._components, "criterion", dict(registry._components["criterion"]))
+    monkeypatch.setitem(registry._components, kind, dict(registry._components[kind]))
 
-    @registry.register("criterion", "bare", BareConfig)
+    @registry.register(kind, "bare", BareConfig)
     class Bare:
-        def __init__(self, config: BareConfig) -> None:
+        def __init__(self, config: BareConfig, **runtime: object) -> None:
             pass
 
-    config = configuration(TrainOptions(), SIZES | {"device": "cpu", "criterion": "bare"})
-    with pytest.raises(UsageError, match=r"bare: .*Bare must be a subclass of nmt_cli\.plugins\.Criterion"):
+    sizes = SIZES if kind == "criterion" else {}
+    config = configuration(TrainOptions(), sizes | {"device": "cpu", kind: "bare"})
+    base = kind.capitalize()
+    with pytest.raises(UsageError, match=rf"--{kind} bare: .*Bare must be a subclass of nmt_cli\.plugins\.{base}"):
         built(config, tiny_data)
 
 

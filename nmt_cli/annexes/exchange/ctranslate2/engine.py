@@ -24,7 +24,8 @@ from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.workers import default_workers
 from nmt_cli.errors import NmtError, UsageError, command_line, shown
 from nmt_cli.files.staging import alone
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Model
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis
+from nmt_cli.model import Model
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
 
