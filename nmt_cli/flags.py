@@ -21,7 +21,6 @@ from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.hints import refuse, unknown_flags
 from nmt_cli.registry import option
 
-IMPORTS_HELP = "Import a Python module that registers components."
 _METAVARS = {int: "N", float: "X", Path: "FILE"}
 
 
@@ -82,6 +81,16 @@ class CommandWithSections(TyperCommand):
             known = {flag: option for option in options for flag in [*option.opts, *option.secondary_opts]}
             refuse(f"nmt {name} has no flag", unknown_flags(name, args, known), name, known)
         return super().parse_args(ctx, args)
+
+
+def import_option() -> Any:
+    """Return the option --import of a command."""
+    return option((), "Import a Python module that registers components.", metavar="MODULE", names=("--import",))
+
+
+def device_option() -> Any:
+    """Return the option --device of a command."""
+    return option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
 
 
 def epilog(command: Command) -> str:

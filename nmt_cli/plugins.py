@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch, Criterion, Loss
 from nmt_cli.presets import preset
-from nmt_cli.registry import build, option, register
+from nmt_cli.registry import build, find, option, register
 from nmt_cli.task import Task
 from nmt_cli.training.observers import Observer
 
@@ -53,6 +53,7 @@ __all__ = [
     "VocabularyTask",
     "build",
     "elements",
+    "find",
     "option",
     "output_bias_of",
     "preset",

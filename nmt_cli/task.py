@@ -163,14 +163,11 @@ class Task(ABC):
 
     def difference(self, other: Task) -> str | None:
         """Return what gives a text other ids in `other`, such as "source vocabulary", or None."""
-        sources, targets = range(self.source_vocabulary_size), range(self.target_vocabulary_size)
-        if self.name != other.name or len(sources) != other.source_vocabulary_size:
+        ours, theirs = (task.source_tokens(range(task.source_vocabulary_size)) for task in (self, other))
+        if self.name != other.name or ours != theirs:
             return "source vocabulary"
-        if self.source_tokens(sources) != other.source_tokens(sources):
-            return "source vocabulary"
-        if len(targets) != other.target_vocabulary_size or self.target_tokens(targets) != other.target_tokens(targets):
-            return "target vocabulary"
-        return None
+        ours, theirs = (task.target_tokens(range(task.target_vocabulary_size)) for task in (self, other))
+        return None if ours == theirs else "target vocabulary"
 
     @abstractmethod
     def decode_target(self, ids: Sequence[int], source: str) -> str:

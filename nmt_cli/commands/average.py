@@ -9,7 +9,7 @@ from pathlib import Path
 from nmt_cli import checkpoint, registry
 from nmt_cli.errors import CheckpointError, UsageError, counted
 from nmt_cli.files.text import fingerprint
-from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.flags import Command, import_option
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
 
@@ -23,7 +23,7 @@ class AverageOptions:
     last: int | None = option(None, "Average the run's last N checkpoints.", minimum=1)
     overwrite: bool = option(False, "Replace an existing averaged or imported checkpoint.")
     force: bool = option(False, "Also average checkpoints of different runs.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    imports: tuple[str, ...] = import_option()
 
 
 def average(options: AverageOptions) -> None:

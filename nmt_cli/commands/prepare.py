@@ -28,7 +28,7 @@ from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS
 from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line, import_flags
 from nmt_cli.files import durable, staging
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, fingerprint, weighted, write_object
-from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, components_in, values_of
+from nmt_cli.flags import Command, FromFile, components_in, import_option, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import REQUIRED, group, option
 from nmt_cli.streams import columns, say, warn
@@ -75,7 +75,7 @@ class PrepareOptions(FromFile):
         maximum=parallel.MOST,
     )
     overwrite: bool = option(False, "Replace existing prepared data.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    imports: tuple[str, ...] = import_option()
     cleaning: CleaningOptions = group("duplicates and held-out text", CleaningOptions)
 
     def parts(self) -> list[Part]:

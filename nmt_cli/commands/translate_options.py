@@ -16,7 +16,7 @@ from nmt_cli.data import parallel
 from nmt_cli.decoding import engine as engines
 from nmt_cli.decoding.options import DTYPES, TranslateOptions
 from nmt_cli.errors import UsageError, rank_and_size
-from nmt_cli.flags import IMPORTS_HELP, FromFile
+from nmt_cli.flags import FromFile, device_option, import_option
 from nmt_cli.registry import argument, group, option
 from nmt_cli.streams import say
 
@@ -31,8 +31,8 @@ class CheckpointOptions(FromFile):
     checkpoints: tuple[Path, ...] = argument(
         "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
     )
-    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    device: str = device_option()
+    imports: tuple[str, ...] = import_option()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,10 @@ _CHUNKS = 1 << 22
 
 def groups_of_update(batch_tokens: int) -> int:
     """Return the number of groups of an update: 8, the paper's GPUs, or a smaller power of 2 for small updates."""
-    return next((count for count in (8, 4, 2) if batch_tokens // count >= 2048), 1)
+    for groups in (8, 4, 2):
+        if batch_tokens // groups >= 2048:
+            return groups
+    return 1
 
 
 def default_micro_batches(batch_tokens: int, ranks: int, limit: int, packed: bool = False) -> int:
@@ -262,25 +265,22 @@ def load_batch(pairs: Pairs, indices: Indices) -> Batch:
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
-    ids, lengths = joined(rows)
-    return torch.from_numpy(_padded(ids, lengths, int(lengths.max())))
+    return torch.from_numpy(_padded(*joined(rows)))
 
 
-def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
+def _padded(ids: NDArray[Any], lengths: Indices, more: int = 0) -> Indices:
+    """Return padded sentences, given as all ids, one sentence after the other, and lengths, with `more` columns."""
+    width = int(lengths.max()) + more
     rows = np.full((len(lengths), width), PAD, dtype=np.int64)
     rows[np.arange(width) < lengths[:, None]] = ids
     return rows
 
 
 def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices]) -> Batch:
-    """Return padded sentences, given as all ids, one sentence after the other, and lengths."""
-    (source, source_lengths), (target, target_lengths) = (
-        (_padded(ids, lengths, int(lengths.max()) + 1), lengths) for ids, lengths in (sources, targets)
-    )
-    target_in = np.empty_like(target)
-    target_in[:, 0] = BOS
-    target_in[:, 1:] = target[:, :-1]
-    for ids, lengths in ((source, source_lengths), (target, target_lengths)):
-        ids[np.arange(len(ids)), lengths] = EOS
-    tokens = len(targets[0]) + len(target_lengths)
+    """Return padded sentences, given as for `_padded`."""
+    source, target = _padded(*sources, more=1), _padded(*targets, more=1)
+    target_in = np.insert(target[:, :-1], 0, BOS, axis=1)
+    source[np.arange(len(source)), sources[1]] = EOS
+    target[np.arange(len(target)), targets[1]] = EOS
+    tokens = len(targets[0]) + len(target)
     return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens)

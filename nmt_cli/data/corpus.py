@@ -12,6 +12,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -214,37 +215,36 @@ class CorpusWriter:
     """Writes one split, batch by batch. The sizes of the two vocabularies determine the types of the ids."""
 
     def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
-        self._paths = {side: {name: directory / f"{split}.{side}.{name}" for name in _files(split)} for side in SIDES}
-        self._dtypes = {side: ids_dtype(size) for side, size in zip(SIDES, vocabulary_sizes, strict=True)}
-        self._written = {side: {"sentences": 0, "tokens": 0, "unknown": 0} for side in SIDES}
         self._stack = ExitStack()
-        self._files = {
-            side: {name: self._stack.enter_context(path.open("xb")) for name, path in paths.items()}
-            for side, paths in self._paths.items()
-        }
-        for files in self._files.values():
-            files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
+        self._files: dict[str, dict[str, BufferedWriter]] = {}
+        self._entry: dict[str, Any] = {"sentences": 0}  # of the split in the manifest
+        for side, size in zip(SIDES, vocabulary_sizes, strict=True):
+            paths = {name: directory / f"{split}.{side}.{name}" for name in _files(split)}
+            self._files[side] = {name: self._stack.enter_context(path.open("xb")) for name, path in paths.items()}
+            self._files[side]["offsets"].write(np.zeros(1, _OFFSET).tobytes())
+            self._entry[side] = {"tokens": 0, "unknown": 0, "dtype": ids_dtype(size).name}
 
     def add(self, side: str, ids: Ids, lengths: Ids, lines: Sequence[str] = ()) -> None:
         """Append sentences to one side: all their ids, the number of ids in each, and, of `RAW_SPLITS`, the lines."""
-        files, written = self._files[side], self._written[side]
-        files["ids"].write(ids.astype(self._dtypes[side]).tobytes())
-        files["offsets"].write((written["tokens"] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
+        files, about = self._files[side], self._entry[side]
+        files["ids"].write(ids.astype(_DTYPES[about["dtype"]]).tobytes())
+        files["offsets"].write((about["tokens"] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
         if "txt" in files:
             files["txt"].write("".join(f"{line}\n" for line in lines).encode())
-        written["sentences"] += len(lengths)
-        written["tokens"] += len(ids)
-        written["unknown"] += int(np.count_nonzero(ids == UNK))
+        about["tokens"] += len(ids)
+        about["unknown"] += int(np.count_nonzero(ids == UNK))
+        if side == SIDES[0]:
+            self._entry["sentences"] += len(lengths)
 
     def close(self) -> dict[str, Any]:
         """Close the files; return the split's entry in the manifest."""
         self._stack.close()
-        entry: dict[str, Any] = {"sentences": self._written["source"]["sentences"]}
-        for side, paths in self._paths.items():
-            files = {name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)} for name, path in paths.items()}
-            counts = {name: self._written[side][name] for name in ("tokens", "unknown")}
-            entry[side] = {**counts, "dtype": self._dtypes[side].name, "files": files}
-        return entry
+        for side, files in self._files.items():
+            paths = {name: Path(file.name) for name, file in files.items()}
+            self._entry[side]["files"] = {
+                name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)} for name, path in paths.items()
+            }
+        return self._entry
 
     def __enter__(self) -> CorpusWriter:
         return self

@@ -100,7 +100,8 @@ class TranslateOptions:
         return {"search": self.search, **extras}
 
     def _check(self) -> None:
-        check_values(self)
+        for config in (self, *self.extras.values()):
+            check_values(config)
         shortest = self.search.min_length
         if self.max_length is not None and shortest > self.max_length:
             raise UsageError(f"--min-length {shortest} is more than --max-length {self.max_length}")

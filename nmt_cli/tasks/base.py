@@ -8,11 +8,13 @@ import importlib.metadata
 import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from nmt_cli.config import flag, restored, with_settings_of
+from nmt_cli.data import subwords
+from nmt_cli.data.subwords import LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import read_object, write_object
@@ -58,6 +60,13 @@ class VocabularyTask(Task):
     @abstractmethod
     def probe(self) -> Any:
         """Return the ids of a fixed text, as JSON."""
+
+    def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
+        """Return a vocabulary learned from normalised lines. `reserved` of `vocab_size` are left for other entries."""
+        c = self.config
+        return subwords.learn(
+            lines, LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, reserved)
+        )
 
     def libraries(self) -> list[str]:
         """Return the packages that determine the ids."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt_cli.data import subwords, unicode
 from nmt_cli.data.cleaning import EMPTY, IDENTICAL, NUL, RATIO, TOO_LONG
-from nmt_cli.data.subwords import LARGEST, LearningOptions
+from nmt_cli.data.subwords import LARGEST
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel, read_table
@@ -88,9 +88,11 @@ class TranslationTask(VocabularyTask):
     vocabulary_settings = (*text_settings, *"subwords vocab_size byte_fallback separate_vocabularies".split())
     settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE, "normalization_version": 1}
 
+    words: tuple[Vocabulary, Vocabulary]
+    """The vocabularies of the text of source and target, when they have been learned, adopted or loaded."""
+
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
-        self._words: tuple[Vocabulary, Vocabulary] | None = None
         self._columns = columns_of(config.columns)
         self.tokenization = tokenization_of(config.target_lang)
 
@@ -160,16 +162,9 @@ class TranslationTask(VocabularyTask):
             joint = self.learned(line for pair in pairs for line in pair)
             self.set_vocabularies(joint, joint)
 
-    def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
-        """Return a vocabulary learned from normalised lines; `reserved` of `vocab_size` are left for other entries."""
-        c = self.config
-        return subwords.learn(
-            lines, LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, reserved)
-        )
-
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
         """Use these vocabularies; without `separate_vocabularies`, they must be the same."""
-        self._words = source, target
+        self.words = source, target
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         if not any(self.languages):  # tables and named files need none
@@ -177,14 +172,14 @@ class TranslationTask(VocabularyTask):
         if any(saved.languages) and sorted(saved.languages) != sorted(self.languages):
             theirs, ours = (" and ".join(task.languages) for task in (saved, self))
             raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
-        source, target = saved.words()
+        source, target = saved.words
         if any(saved.languages) and saved.languages != self.languages:
             source, target = target, source
         self.set_vocabularies(source, target)
         self.__dict__.pop("_tokenisers", None)
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
-        source, target = self.words()
+        source, target = self.words
         stems = ("joint", "joint") if source is target else ("source", "target")
         first = subwords.save(source, folder, stems[0])
         return {"vocabularies": {"source": first, "target": subwords.save(target, folder, stems[1])}}
@@ -194,14 +189,8 @@ class TranslationTask(VocabularyTask):
         first = subwords.load(folder, source)
         self.set_vocabularies(first, first if target == source else subwords.load(folder, target))
 
-    def words(self) -> tuple[Vocabulary, Vocabulary]:
-        """Return the vocabularies of the text of source and target."""
-        if self._words is None:
-            raise RuntimeError("the task has no vocabulary yet: learn, adopt or load one first")
-        return self._words
-
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        return self.words()
+        return self.words
 
     def libraries(self) -> list[str]:
         c = self.config

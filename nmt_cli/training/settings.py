@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.errors import UsageError, shown
-from nmt_cli.flags import IMPORTS_HELP
+from nmt_cli.flags import import_option
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 
@@ -24,7 +24,7 @@ class RunOptions:
     )
     preset: str | None = option(None, "A named model (nmt train --list-presets).", choices=PRESETS, metavar="NAME")
     config: Path | None = option(None, "Read settings from a TOML, YAML or JSON file.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    imports: tuple[str, ...] = import_option()
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,8 @@ class Aligner:
         The end of the source is no word, so its weights are left out.
         """
         found = list[Tensor]()
-        S, T = (max((len(pair[side]) for pair in pairs), default=0) + 1 for side in (0, 1))
+        S = 1 + max((len(source) for source, _ in pairs), default=0)
+        T = 1 + max((len(target) for _, target in pairs), default=0)
         size = max(1, PLACES // (S * T))
         for part in (pairs[start : start + size] for start in range(0, len(pairs), size)):
             source = pad([[*source, EOS] for source, _ in part]).to(self._device)
@@ -148,13 +149,15 @@ def links_of(
         source, target: the pieces of the line, or of its beginning, and of the output.
         word: what a word is.
     """
-    rows, columns = (torch.tensor(words_of(*each, word)) for each in ((target, output), (source, line)))
+    rows = torch.tensor(words_of(target, output, word))
+    columns = torch.tensor(words_of(source, line, word))
     if not len(rows) or not len(columns):
         return []
     sums = torch.zeros(int(rows.max()) + 1, int(columns.max()) + 1)
     sums.index_put_((rows[:, None], columns), weights, accumulate=True)
-    most = zip(*(each.tolist() for each in sums.max(dim=1)), strict=True)
-    return [(word, number) for number, (weight, word) in enumerate(most) if weight > 0]
+    largest = sums.max(dim=1)
+    most = zip(largest.values.tolist(), largest.indices.tolist(), strict=True)
+    return [(place, number) for number, (weight, place) in enumerate(most) if weight > 0]
 
 
 def words_of(pieces: Sequence[str], line: str, word: re.Pattern[str] = WORD) -> list[int]:

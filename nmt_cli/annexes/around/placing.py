@@ -13,12 +13,12 @@ import html
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import regex
 
@@ -77,7 +77,7 @@ def placing(config: PlacingConfig, *, engine: Engine, options: TranslateOptions)
         UsageError: the regular expression is wrong, or the task is not for text.
         DataError: the glossary has an error.
     """
-    finders: list[Finder] = []
+    finders: list[Pattern] = []
     if config.protect:
         try:
             finders.append(Pattern(regex.compile(config.protect), "--protect"))
@@ -88,25 +88,18 @@ def placing(config: PlacingConfig, *, engine: Engine, options: TranslateOptions)
     return Placing(finders, engine=engine, options=options, markup=config.markup)
 
 
-class Finder(Protocol):
-    """Finds what stands in the output as it is, such as addresses."""
-
-    def find(self, text: str) -> Iterable[tuple[Range, str | None]]:
-        """Yield ranges of characters, and what stands in their places; None is the text as it is.
-
-        Raises:
-            UsageError: the text cannot be searched.
-        """
-
-
 class Pattern:
-    """Text that a regular expression matches."""
+    """Finds text that a regular expression matches. It stands in the output as it is, such as addresses."""
 
     def __init__(self, pattern: regex.Pattern[str], flag: str) -> None:
         self._pattern, self._flag = pattern, flag
 
     def find(self, text: str) -> list[tuple[Range, str | None]]:
-        """See `Finder`."""
+        """Return ranges of characters, and what stands in their places. None is the text as it is.
+
+        Raises:
+            UsageError: it takes too long.
+        """
         try:
             return [(match.span(), self.target_of(match[0])) for match in self._pattern.finditer(text, timeout=SECONDS)]
         except TimeoutError as error:
@@ -144,7 +137,7 @@ class Placing(Around):
     changes_words = True
 
     def __init__(
-        self, finders: Sequence[Finder], *, engine: Engine, options: TranslateOptions, markup: bool = False
+        self, finders: Sequence[Pattern], *, engine: Engine, options: TranslateOptions, markup: bool = False
     ) -> None:
         if engine.task.languages is None:
             raise UsageError(f"--markup, --protect and --glossary are for text, not for the task {engine.task.name}")
@@ -233,16 +226,20 @@ class _Output:
         """Return what stands at the place `own` of a span."""
         written, at = "", characters[0]
         for (first, last), number in self._places(span.inner, own):
-            each, missing, start = span.inner[number], first == last, at
-            if first > own[0] or not missing:  # else it is at the beginning
-                start = self.units[first - 1][1] if missing else self.units[first][0]
+            inner, start, end = span.inner[number], at, at
+            if first < last:
+                start, end = self.units[first][0], self.units[last - 1][1]
+            elif first > own[0]:  # else it is at the beginning
+                start = end = self.units[first - 1][1]
             written += self.escape(self.text[at:start])
-            at = start if missing else self.units[last - 1][1]
-            content = self.of(each, (first, last), (start, at)) if each.text is None else self.escape(each.text)
-            if missing and each.text and not re.search(f"[{HAN}]", self.text):
-                content = " " * bool(written and not written[-1].isspace()) + content
-                content += " " * bool(re.match(r"\w", self.text[start : start + 1]))
-            written += each.before + content + each.after
+            at = end
+            content = self.of(inner, (first, last), (start, end)) if inner.text is None else self.escape(inner.text)
+            if first == last and inner.text and not re.search(f"[{HAN}]", self.text):
+                if written and not written[-1].isspace():
+                    content = " " + content
+                if _is_word(self.text[start:]):
+                    content += " "
+            written += inner.before + content + inner.after
         return written + self.escape(self.text[at : characters[1]])
 
     def _places(self, spans: Sequence[Span], own: Range) -> list[tuple[Range, int]]:
@@ -303,14 +300,18 @@ class _Output:
 
 
 def _is_word(unit: str) -> bool:
+    """Return whether it begins with a letter or a digit."""
     return re.match(r"\w", unit) is not None
 
 
 def _whole(term: str) -> str:
     """Return an expression of the term, with any white space in it, where no letters are beside its letters."""
-    first, last = (bool(re.match(r"\w", term[edge])) for edge in (0, -1))
-    words = r"\s+".join(map(re.escape, term.split()))
-    return rf"(?<!{LETTER})" * first + words + rf"(?!{LETTER})" * last
+    expression = r"\s+".join(map(re.escape, term.split()))
+    if _is_word(term):
+        expression = rf"(?<!{LETTER})" + expression
+    if _is_word(term[-1]):
+        expression += rf"(?!{LETTER})"
+    return expression
 
 
 def _plain(text: str) -> str:

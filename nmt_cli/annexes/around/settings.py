@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt_cli.config import check_values
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.registry import configures, option
 
@@ -19,9 +18,6 @@ class PlacingConfig:
     protect: str | None = option(None, "Copy what matches this regular expression to the output.", metavar="REGEX")
     glossary: Path | None = option(None, "Translate terms as this file says, a line each: term, tab, translation.")
 
-    def __post_init__(self) -> None:
-        check_values(self)
-
 
 @configures("around", "sentences", "nmt_cli.annexes.around.sentences:sentences")
 @dataclass(frozen=True)
@@ -32,9 +28,6 @@ class SentencesConfig:
     sentence_language: str | None = option(
         None, "With --split-sentences: ISO 639 code of the input. [default: the checkpoint's source language]"
     )
-
-    def __post_init__(self) -> None:
-        check_values(self)
 
 
 @configures("around", "unknown_words", "nmt_cli.annexes.around.unknown_words:unknown_words")
@@ -49,9 +42,6 @@ class UnknownWordsConfig:
         needs="replace_unknown",
     )
 
-    def __post_init__(self) -> None:
-        check_values(self)
-
 
 @configures("around", "alignments", "nmt_cli.annexes.around.alignments:Alignments")
 @dataclass(frozen=True)
@@ -63,9 +53,6 @@ class AlignmentsConfig:
         written=True,
     )
     align: bool = False  # only `Output.alignment`, without a file
-
-    def __post_init__(self) -> None:
-        check_values(self)
 
 
 @configures("criterion", "guided_alignment", "nmt_cli.annexes.around.guided_alignment:GuidedAlignment")

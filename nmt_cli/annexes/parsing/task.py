@@ -15,7 +15,7 @@ from nmt_cli.annexes.parsing.symbols import LINEARISATIONS, TreeSymbols
 from nmt_cli.annexes.parsing.trees import line_tree, line_words, read_clean_trees, retagged, tree_line, treebank_files
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
-from nmt_cli.data.subwords import LARGEST, LearningOptions
+from nmt_cli.data.subwords import LARGEST
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.registry import configures, option, register
@@ -83,12 +83,8 @@ class ParsingTask(VocabularyTask):
         return _sentence(example.source), example.target
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        c = self.config
-        options = LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage)
-        self._set(
-            subwords.learn((words for words, _ in pairs), options),
-            TreeSymbols.of((line_tree(tree) for _, tree in pairs), c.linearisation),
-        )
+        words = self.learned(words for words, _ in pairs)
+        self._set(words, TreeSymbols.of((line_tree(tree) for _, tree in pairs), self.config.linearisation))
 
     def adopt_vocabularies(self, saved: ParsingTask) -> None:
         self._set(saved.words, saved.trees)

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nmt_cli.annexes.report.page import page
 from nmt_cli.decoding.encoding import encoded
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.errors import UsageError, counted
+from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK
 from nmt_cli.model import Model
 from nmt_cli.streams import warn
@@ -55,8 +54,8 @@ def sentences_of(translator: Translator, lines: Mapping[str, str]) -> list[dict[
     if not model.shows_attention:
         raise UsageError(f"the model, a {type(model).__name__}, has no attention to show: no method attention_weights")
     translations = zip(lines, translator.translate_window([*lines.values()]), strict=True)
-    found = (sentence_of(translator, model, translation, place) for place, translation in translations)
-    return [data for data in found if data is not None]
+    sentences = (sentence_of(translator, model, translation, place) for place, translation in translations)
+    return [data for data in sentences if data is not None]
 
 
 def sentence_of(translator: Translator, model: Model, translation: Translation, place: str) -> dict[str, Any] | None:
@@ -84,13 +83,6 @@ def sentence_of(translator: Translator, model: Model, translation: Translation, 
         "shapes": {kind: list(each.shape) for kind, each in weights.items()},
         "weights": packed(list(weights.values())),
     }
-
-
-def html(model: str, sentences: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the page of these sentences, with the name of the model."""
-    return page(
-        "Attention", f"{model} · {counted(len(sentences), 'sentence')}", ["attention"], {"sentences": sentences}
-    )
 
 
 def readable(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:

@@ -12,7 +12,7 @@ from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import open_input, open_output
 from nmt_cli.files.text import read_windows
-from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.flags import Command, device_option, import_option
 from nmt_cli.registry import REQUIRED, argument, group, option
 from nmt_cli.streams import say, warn
 
@@ -27,14 +27,15 @@ class AttentionOptions:
     checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     out: Path = option(REQUIRED, "The page to write.", metavar="PAGE.html")
-    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    device: str = device_option()
+    imports: tuple[str, ...] = import_option()
     search: SearchOptions = group("search", SearchOptions, without=("nbest",))
 
 
 def attention(options: AttentionOptions) -> None:
     """Translate the first lines of the input, and write the page."""
-    from nmt_cli.annexes.report.attention import MAX_SENTENCES, html, sentences_of
+    from nmt_cli.annexes.report.attention import MAX_SENTENCES, sentences_of
+    from nmt_cli.annexes.report.page import page
     from nmt_cli.decoding.loading import load_translator
 
     check_output(options.out, options.input)
@@ -49,8 +50,9 @@ def attention(options: AttentionOptions) -> None:
             warn(f"{source.name}: the page shows the first {MAX_SENTENCES} lines")
         places = {f"{source.name}:{number}": line for number, line in first[:MAX_SENTENCES]}
         sentences = sentences_of(translator, places)
-        write(html(str(options.checkpoint), sentences))
-    say(f"attention of {counted(len(sentences), 'sentence')}: {options.out}; open it in a browser")
+        number = counted(len(sentences), "sentence")
+        write(page("Attention", f"{options.checkpoint} · {number}", ["attention"], {"sentences": sentences}))
+    say(f"attention of {number}: {options.out}; open it in a browser")
 
 
 command = Command(

@@ -13,7 +13,7 @@ from nmt_cli.commands.translate_options import check_output
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.errors import NmtError, UsageError, counted
 from nmt_cli.files.opening import open_output
-from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.flags import Command, device_option, import_option
 from nmt_cli.registry import argument, group, option
 from nmt_cli.streams import say, warn
 
@@ -40,8 +40,8 @@ class ReportOptions:
     )
     sentences: int = option(1000, "Sentences of the validation set that are translated. 0: no outputs.", minimum=0)
     examples: int = option(5, "Sentences that are shown with their attention.", minimum=0, maximum=20)
-    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    device: str = device_option()
+    imports: tuple[str, ...] = import_option()
     search: SearchOptions = group("search", SearchOptions, without=("nbest",))
 
 
@@ -73,11 +73,9 @@ def outputs(runs: Sequence[RunFiles], validation: Validation) -> list[Validated]
     found = []
     for run in runs:
         try:
-            validated = validation.of(run)
+            found.append(validation.of(run))
         except NmtError as error:
             warn(f"{run.name}: the report has no outputs of it: {error}")
-        else:
-            found += [validated] if validated else []
     return found
 
 

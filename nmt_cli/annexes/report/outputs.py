@@ -9,7 +9,7 @@ import itertools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.errors import CheckpointError, DataError, shown
+from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.metrics.significance import paired_test
 from nmt_cli.streams import say, warn
 from nmt_cli.task import Task
@@ -49,7 +49,7 @@ class Validated:
     corpus: Corpus
     references: list[str]
     outputs: list[str]
-    examples: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,16 @@ class Validation:
     search: SearchOptions
     device: str
 
-    def of(self, run: RunFiles) -> Validated | None:
-        """Return a run's outputs, and the examples with their attention; None if its data have no validation set."""
+    def of(self, run: RunFiles) -> Validated:
+        """Return a run's outputs, and the examples with their attention.
+
+        Raises:
+            NmtError: its data have no validation set, or a file of the run or its data is missing or damaged.
+        """
         data = run.config["data"]
         task, corpus, valid = open_data(data.get("paths", [data["path"]]), verify=False)
         if valid is None:
-            warn(f"{run.name}: its data have no validation set, so the report has no outputs of it")
-            return None
+            raise UsageError("its data have no validation set")
         valid.verify()  # the page shows its lines: a link in a stranger's data may lead to any file
         sources, references = valid.raw_lines("source"), valid.raw_lines("target")
         if len(sources) != len(references):
@@ -137,11 +140,8 @@ def changes(stages: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
     """Return at most so many items at equal distances, with the first and the last one."""
-    if len(items) <= most:
-        return list(items)
-    if most < 2:
-        return list(items[:most])
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+    count = min(most, len(items))
+    return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
 
 
 def comparison(found: Sequence[Validated]) -> dict[str, Any]:
@@ -152,18 +152,20 @@ def comparison(found: Sequence[Validated]) -> dict[str, Any]:
     """
     first = found[0]
     task, references = first.task, first.references
-    scores = [dict(task.evaluate(each.outputs, references)) for each in found]
-    result = {"runs": [each.run.name for each in found], "scores": scores, "sentences": len(references)}
+    outputs = [validated.outputs for validated in found]
+    result = {
+        "runs": [validated.run.name for validated in found],
+        "scores": [dict(task.evaluate(lines, references)) for lines in outputs],
+        "sentences": len(references),
+        "measure": task.measures[0],
+        "lengths": by_length(task, outputs, references),
+    }
     if "bleu" in task.measures:
         result["p"] = significance(found)
         known = [task.decode_target(task.encode_target(line), "") for line in references]  # lower-cased as the text
-        result["frequencies"] = by_frequency([each.outputs for each in found], known, training_words(first))
+        result["frequencies"] = by_frequency(outputs, known, training_words(first))
         result["counted"] = len(counted_sentences(first.corpus))
-    return {
-        **result,
-        "measure": task.measures[0],
-        "lengths": by_length(task, [each.outputs for each in found], references),
-    }
+    return result
 
 
 def significance(found: Sequence[Validated]) -> list[float | None]:
@@ -185,8 +187,8 @@ def by_length(task: Task, outputs: Sequence[Sequence[str]], references: Sequence
         groups.setdefault(bisect_left(LENGTHS, len(task.encode_target(reference))), []).append(line)
     rows = []
     for group, lines in sorted(groups.items()):
-        own = [references[i] for i in lines]
-        values = [task.evaluate([each[i] for i in lines], own)[task.measures[0]] for each in outputs]
+        expected = [references[i] for i in lines]
+        values = [task.evaluate([each[i] for i in lines], expected)[task.measures[0]] for each in outputs]
         rows.append({"group": label(group, LENGTHS, 1), "count": len(lines), "values": values})
     return rows
 
@@ -200,26 +202,18 @@ def by_frequency(
         return bisect_left(FREQUENCIES, training.get(word, 0))
 
     expected = [Counter(words) for words in words_of(references)]
-    wanted = grouped(expected, group_of)
+    wanted = Counter(group_of(word) for words in expected for word in words.elements())
     columns = []
     for lines in outputs:
         written = [Counter(words) for words in words_of(lines)]
-        right = grouped([own & gold for own, gold in zip(written, expected, strict=True)], group_of)
-        all_written = grouped(written, group_of)
-        columns.append({group: 200 * right[group] / (wanted[group] + all_written[group]) for group in wanted})
+        right = [words & gold for words, gold in zip(written, expected, strict=True)]
+        right_of = Counter(group_of(word) for words in right for word in words.elements())
+        written_of = Counter(group_of(word) for words in written for word in words.elements())
+        columns.append({group: 200 * right_of[group] / (wanted[group] + written_of[group]) for group in wanted})
     return [
         {"group": label(group, FREQUENCIES, 0), "count": wanted[group], "values": [each[group] for each in columns]}
         for group in sorted(wanted)
     ]
-
-
-def grouped(counters: Iterable[Mapping[str, int]], group_of: Callable[[str], int]) -> Counter[int]:
-    """Return the number of words in each group."""
-    total: Counter[int] = Counter()
-    for counter in counters:
-        for word, count in counter.items():
-            total[group_of(word)] += count
-    return total
 
 
 def training_words(validated: Validated) -> Counter[str]:

@@ -117,12 +117,12 @@ class RunFiles:
         """Return the figures of the run, as a page names them."""
         figures = self.figures()
         texts = {FIGURES[name]: readable(figures[name]) for name in FIGURES if name in figures}
-        texts["training time"] = duration(self.metrics[-1]["training_seconds"]) + (
-            "" if self.summary else ", not ended"
-        )
-        for name in figures:
+        texts["training time"] = duration(self.metrics[-1]["training_seconds"])
+        if not self.summary:
+            texts["training time"] += ", not ended"
+        for name, value in figures.items():
             if name.startswith("best_validation_"):
-                texts[name.replace("_", " ")] = f"{readable(figures[name])} at update {figures['best_step']:,}"
+                texts[name.replace("_", " ")] = f"{readable(value)} at update {figures['best_step']:,}"
         return texts | {name: readable(value) for name, value in self.config.get("environment", {}).items()}
 
     def settings(self) -> dict[str, Any]:
@@ -136,16 +136,16 @@ class RunFiles:
         """Return columns by name: step, hours, tokens (of the target), and what was measured there."""
         every = -(-len(self.metrics) // POINTS)
         lines = [line for i, line in enumerate(self.metrics) if i % every == 0 or "validation_loss" in line]
-        names = [name for name in CURVES if any(line.get(name) is not None for line in lines)]
         validated = {name for line in lines for name in line if name.startswith("validation_")}
-        names += sorted(validated)[:MOST_MEASURES]
-        columns = {name: [rounded(line.get(name)) for line in lines] for name in names}
-        return {
+        columns = {
             "step": [line["step"] for line in lines],
             "hours": [rounded(line["training_seconds"] / 3600) for line in lines],
             "tokens": [line["target_tokens"] for line in lines],
-            **columns,
         }
+        for name in (*CURVES, *sorted(validated)[:MOST_MEASURES]):
+            if name in validated or any(line.get(name) is not None for line in lines):
+                columns[name] = [rounded(line.get(name)) for line in lines]
+        return columns
 
     def prepared(self) -> dict[str, dict[str, Any]]:
         """Return what `nmt prepare` read, dropped and kept, by data and split; nothing of data that are missing."""

@@ -19,7 +19,7 @@ from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.opening import open_output
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import read_lines
-from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.flags import Command, import_option
 from nmt_cli.registry import option
 
 _WINDOW = 500  # lines of input that are scored at once
@@ -50,7 +50,7 @@ class RerankOptions(FileOptions):
     score_weight: float = option(0.0, "Weight of the scores in the input.")
     source: Path | None = option(None, "The source sentences, for --model and --reverse.")
     device: str = option("auto", "Device of models: auto, cpu, cuda or cuda:N.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    imports: tuple[str, ...] = import_option()
 
 
 def rerank(options: RerankOptions) -> None:

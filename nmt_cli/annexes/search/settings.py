@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt_cli.config import check_values, flag
+from nmt_cli.config import flag
 from nmt_cli.errors import UsageError
 from nmt_cli.registry import configures, option
 
@@ -21,7 +21,6 @@ class SamplingConfig:
     seed: int | None = option(None, "Seed of the random numbers. [default: 1]", minimum=0)
 
     def __post_init__(self) -> None:
-        check_values(self)
         for name in ("temperature", "top_k", "top_p", "seed"):
             if getattr(self, name) is not None and not self.sample:
                 raise UsageError(f"{flag(name)} is an option of sampling and needs --sample")
@@ -31,9 +30,6 @@ class SamplingConfig:
 @dataclass(frozen=True)
 class NgramsConfig:
     no_repeat_ngram: int | None = option(None, "Never repeat a sequence of N tokens within an output.", minimum=1)
-
-    def __post_init__(self) -> None:
-        check_values(self)
 
 
 @configures("constraint", "prefix", "nmt_cli.annexes.search.prefixes:Prefixes")

@@ -25,6 +25,7 @@ from nmt_cli.errors import NmtError, shown
 from nmt_cli.files.settings import from_json
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+UNEXPECTED = "internal error; the server's standard error has more"  # there is its traceback
 CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client that left before its answer
 
 
@@ -55,9 +56,12 @@ def application(
         return JSONResponse({"status": "ok"})
 
     async def failed(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):  # also of a path without a route, and of a method that its route lacks
+            return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         if isinstance(error, WorkerDied):
             died(error)
-        return JSONResponse({"error": str(error)}, 500)
+        message = str(error) if isinstance(error, NmtError) else UNEXPECTED
+        return JSONResponse({"error": message}, 500)
 
     routes = [
         Route("/", HTMLResponse(PAGE), methods=["GET"]),
@@ -71,10 +75,10 @@ def application(
         routes=routes,
         middleware=[Middleware(metrics.measured, routes=[route.path for route in routes])],
         exception_handlers={
-            HTTPException: refused,
+            HTTPException: failed,
             ClientDisconnect: client_gone,
             NmtError: failed,
-            Exception: broken,
+            Exception: failed,
         },
     )
     app.router.redirect_slashes = False  # a redirection has no JSON
@@ -189,16 +193,5 @@ async def unless_client_leaves(request: Request, work: Awaitable[list[Translatio
         gone.cancel()
 
 
-async def refused(request: Request, error: Exception) -> Response:
-    """The answer to a wrong request: also to a path without a route, and to a method that its route does not have."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
 async def client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)  # counted, and sent to nobody
-
-
-async def broken(request: Request, error: Exception) -> Response:
-    """The answer after an error that should not happen; its traceback is logged."""
-    return JSONResponse({"error": "internal error; the server's standard error has more"}, 500)

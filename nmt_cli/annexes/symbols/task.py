@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nmt_cli.annexes.symbols.vocabulary import SYMBOL, WithSymbols, symbols_of
 from nmt_cli.data.vocabulary import Vocabulary
@@ -145,12 +146,10 @@ class TranslationWithSymbols(TranslationTask):
         return super().encode_source(f"{self.tag} {line}") if self.tag and ids else ids
 
     def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
-        if self._symbols is None:
-            return super().learned(lines)
         count = len(self.symbols)
         if self.config.vocab_size < SMALLEST + count:
             raise UsageError(f"--vocab-size {self.config.vocab_size} has no place for words beside {count} symbols")
-        return super().learned(self._symbols.texts(lines), count)
+        return super().learned(self._symbols.texts(lines) if self._symbols else lines, count)
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         self._symbols = symbols_of(self.config.symbols)
@@ -165,7 +164,6 @@ class TranslationWithSymbols(TranslationTask):
             self._with_symbols = first, first if source is target else WithSymbols(target, self._symbols)
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        self.words()
         return self._with_symbols
 
 
@@ -179,12 +177,10 @@ class TagConfig:
 @register("encoding", "tagged", TagConfig)
 def with_tag(config: TagConfig, *, task: Task) -> Task:
     """Return the task with a tag before each line to translate; raise UsageError if it has no such symbols."""
-    tag = config.tag or ""
-    check_tag(tag, task.symbols if isinstance(task, TranslationWithSymbols) else [], f"--tag {tag}")
-    tagged = copy(task)
-    if isinstance(tagged, TranslationWithSymbols):
-        tagged.tag = tag
-    return tagged
+    tagged: Any = copy(task)
+    tagged.tag = config.tag or ""
+    check_tag(tagged.tag, task.symbols if isinstance(task, TranslationWithSymbols) else [], f"--tag {tagged.tag}")
+    return tagged  # type: ignore[no-any-return]
 
 
 def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
@@ -36,7 +36,7 @@ class Symbols:
             if not SYMBOL.fullmatch(name) or name in SPECIAL_SYMBOLS or names.count(name) > 1:
                 raise UsageError(f"--symbols: {shown(name)} cannot be one; give distinct names in brackets: <2de>,<bt>")
         self.names = list(names)
-        self._numbers = {name: number for number, name in enumerate(names)}
+        self.numbers = {name: number for number, name in enumerate(names)}
         longest_first = sorted(names, key=len, reverse=True)
         self._pattern = re.compile(f"[ {SPACE}]*({'|'.join(map(re.escape, longest_first))})[ {SPACE}]*")
 
@@ -61,9 +61,6 @@ class Symbols:
         """Yield the text between symbols."""
         return (text for line in lines for text in self.split(line)[::2] if text)
 
-    def number(self, name: str) -> int:
-        return self._numbers[name]
-
 
 class WithSymbols(Vocabulary):
     """A vocabulary and, after its ids, those of symbols."""
@@ -74,16 +71,19 @@ class WithSymbols(Vocabulary):
     def __len__(self) -> int:
         return len(self.words) + len(self.symbols.names)
 
+    def _id(self, name: str) -> int:
+        return len(self.words) + self.symbols.numbers[name]
+
     def encode(self, text: str) -> list[int]:
         return self.encoded_apart(text, self.words.encode)
 
     def encoded_apart(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
         """Return the ids of a line, of which `encode` encodes the text beside symbols."""
         parts = self.symbols.split(text)
-        found: list[list[int]] = [[] for _ in parts]
-        found[::2] = map(encode, parts[::2])
-        found[1::2] = [[len(self.words) + self.symbols.number(name)] for name in parts[1::2]]
-        return list(chain.from_iterable(found))
+        ids = [*encode(parts[0])]
+        for name, following in zip(parts[1::2], parts[2::2], strict=True):
+            ids += [self._id(name), *encode(following)]
+        return ids
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
         parts = list(map(self.symbols.split, lines))
@@ -91,17 +91,14 @@ class WithSymbols(Vocabulary):
         if len(texts) == len(lines):
             return self.words.encode_lines(lines)
         ids, lengths = self.words.encode_lines(texts)
-        symbols = [len(self.words) + self.symbols.number(name) for part in parts for name in part[1::2]]
         import numpy as np  # not at the top: help of commands comes sooner without it
 
-        of_line = np.fromiter(map(len, parts), np.int64, len(parts))  # texts and symbols of each line
-        is_symbol = np.arange(of_line.sum()) - np.repeat(np.cumsum(of_line) - of_line, of_line) & 1 == 1
-        sizes = np.ones(len(is_symbol), np.int64)
-        sizes[~is_symbol] = lengths
-        everything = np.empty(sizes.sum(), np.uint32)
-        place = np.repeat(is_symbol, sizes)
-        everything[place], everything[~place] = symbols, ids
-        return everything, np.add.reduceat(sizes, np.cumsum(of_line) - of_line)
+        symbols = [self._id(name) for part in parts for name in part[1::2]]
+        texts_of_line = np.array([len(part[::2]) for part in parts])
+        ends = np.cumsum(texts_of_line)
+        before_symbols = np.delete(np.cumsum(lengths), ends - 1)  # the last text of a line has no symbol after it
+        sizes = np.add.reduceat(lengths, ends - texts_of_line) + texts_of_line - 1
+        return np.insert(ids, before_symbols, symbols), sizes
 
     def decode(self, ids: Sequence[int]) -> str:
         runs = groupby(self._checked(ids), lambda i: i >= len(self.words))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import nmt_cli
 from nmt_cli import registry
 from nmt_cli.annexes.around.attention import PLACES_OF_UNITS, UNITS
-from nmt_cli.annexes.around.placing import Finder, Pattern, Placing, Terms, placing
+from nmt_cli.annexes.around.placing import Pattern, Placing, Terms, placing
 from nmt_cli.annexes.around.settings import PlacingConfig
 from nmt_cli.annexes.around.unknown_words import read_dictionary
 from nmt_cli.decoding.around import Around
@@ -31,7 +31,7 @@ ENGINE: Any = SimpleNamespace(task=TASK, models=(), folders=(), device=None)
 
 
 def places(tags: bool, protect: str = "", terms: Mapping[str, str] | None = None) -> Placing:
-    finders: list[Finder] = []
+    finders: list[Pattern] = []
     if protect:
         finders.append(Pattern(regex.compile(protect), "--protect"))
     if terms:

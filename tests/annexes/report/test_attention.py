@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import nmt_cli
 from nmt_cli.annexes.report import attention
-from nmt_cli.annexes.report.attention import KINDS, html, packed, readable, sentences_of
-from nmt_cli.annexes.report.page import embedded
+from nmt_cli.annexes.report.attention import KINDS, packed, readable, sentences_of
+from nmt_cli.annexes.report.page import embedded, page
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, UNK
@@ -69,7 +69,8 @@ def translator(tiny_checkpoint: Path) -> Translator:
 
 def page_of(translator: Translator, lines: list[str], warn: Callable[[str], None] = pytest.fail) -> bytes:
     with patch.object(attention, "warn", warn):
-        return html("model", sentences_of(translator, {f"in:{n}": line for n, line in enumerate(lines, 1)}))
+        sentences = sentences_of(translator, {f"in:{n}": line for n, line in enumerate(lines, 1)})
+    return page("Attention", "model", ["attention"], {"sentences": sentences})
 
 
 @pytest.mark.parametrize(

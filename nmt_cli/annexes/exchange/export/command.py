@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nmt_cli import registry
 from nmt_cli.annexes.exchange.export.formats import FORMATS, QUANTIZATIONS
-from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.flags import Command, import_option
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
 
@@ -21,7 +21,7 @@ class ExportOptions:
     out: Path = option(REQUIRED, "The directory to write.", metavar="DIR")
     quantization: str = option("float32", "Type of the weights in a CTranslate2 model.", choices=QUANTIZATIONS)
     overwrite: bool = option(False, "Replace an earlier export.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    imports: tuple[str, ...] = import_option()
 
 
 def export(options: ExportOptions) -> None:
