@@ -75,11 +75,6 @@ def comparable(line: str) -> str:
     return unicodedata.normalize("NFC", line).strip()
 
 
-def _sara_am(text: str) -> str:
-    """Compose the vowel sign AM of Thai and of Lao, which NFKC takes apart: no keyboard writes its parts."""
-    return text.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3")
-
-
 @cache
 def _normaliser(rule: str, version: int) -> Callable[[str], str]:
     if rule in ("nfc", "nfd"):
@@ -95,7 +90,9 @@ def _normaliser(rule: str, version: int) -> Callable[[str], str]:
         text = _idle_joiners.sub("", _invisible.sub("", _spaces.sub(" ", text)))
         parts = re.split("([\u200c\u200d])", text)  # SentencePiece makes spaces of ZWNJ
         parts[::2] = map(normaliser.Normalize, parts[::2])
-        return _sara_am("".join(parts))
+        text = "".join(parts)
+        # The vowel sign AM of Thai and of Lao, which NFKC takes apart: no keyboard writes its parts.
+        return text.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3")
 
     def normalise_as_before(line: str) -> str:
         """Keep the spaces, but remove a character at an end that becomes a space, as U+200B does."""

@@ -66,12 +66,10 @@ def paired_test(
         signature = signature_of(measure, found, target_language)
         results: list[Any] = columns[key]
         for system, result in zip(names, results, strict=True):
-            values = (result.p_value, result.mean, result.ci)
-            p_value, mean, interval = (None if value is None else float(value) for value in values)
+            p_value = result.p_value
             if p_value is not None and result.score == results[0].score:
                 p_value = 1.0  # sacreBLEU counts only larger differences, and gives equal scores its smallest p
-            score, name = float(result.score), measure.name.format(language=target_language)
-            comparisons.append(
-                Comparison(measure.metric, name, system, names[0], score, p_value, mean, interval, signature)
-            )
+            name = measure.name.format(language=target_language)
+            figures = (result.score, p_value, result.mean, result.ci)
+            comparisons.append(Comparison(measure.metric, name, system, names[0], *figures, signature))
     return comparisons

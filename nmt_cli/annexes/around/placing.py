@@ -253,8 +253,9 @@ class _Output:
             span = spans[number]
             first, last = self._as_it_is(span, free) or self._attending(span, free) or self._after(span, free)
             placed.append(((first, last), number))
-            gap, (start, end) = next((n, (a, b)) for n, (a, b) in enumerate(free) if a <= first and last <= b)
-            free[gap : gap + 1] = dict.fromkeys([(start, first), (last, end)])
+            gap = next(gap for gap in free if gap[0] <= first and last <= gap[1])
+            place = free.index(gap)
+            free[place : place + 1] = dict.fromkeys([(gap[0], first), (last, gap[1])])
         return sorted(placed)
 
     def _as_it_is(self, span: Span, free: Sequence[Range]) -> Range | None:

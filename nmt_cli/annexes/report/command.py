@@ -83,16 +83,18 @@ def data(runs: Sequence[RunFiles], found: Sequence[Validated]) -> dict[str, Any]
     """Return what the page shows."""
     from nmt_cli.annexes.report.outputs import comparison
 
-    compared = [each for each in found if each.references == found[0].references]
-    for each in found:
-        if each not in compared:
-            warn(f"{each.run.name}: another validation set than {found[0].run.name}, so their scores are not compared")
+    compared = []
     examples: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in found:
-        for example in each.examples:
+    for validated in found:
+        name = validated.run.name
+        if validated.references == found[0].references:
+            compared.append(validated)
+        else:
+            warn(f"{name}: another validation set than {found[0].run.name}, so their scores are not compared")
+        for example in validated.examples:
             pair = example["source"], example["reference"]
             shared = examples.setdefault(pair, {"source": pair[0], "reference": pair[1], "runs": []})
-            shared["runs"].append({"run": each.run.name, "stages": example["stages"], "output": example["output"]})
+            shared["runs"].append({"run": name, "stages": example["stages"], "output": example["output"]})
     return {
         "runs": [run.shown() for run in runs],
         "outputs": comparison(compared) if compared else None,

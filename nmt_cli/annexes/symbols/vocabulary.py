@@ -86,13 +86,13 @@ class WithSymbols(Vocabulary):
         return ids
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
+        import numpy as np  # not at the top: help of commands comes sooner without it
+
         parts = list(map(self.symbols.split, lines))
         texts = [text for part in parts for text in part[::2]]
         if len(texts) == len(lines):
             return self.words.encode_lines(lines)
         ids, lengths = self.words.encode_lines(texts)
-        import numpy as np  # not at the top: help of commands comes sooner without it
-
         symbols = [self._id(name) for part in parts for name in part[1::2]]
         texts_of_line = np.array([len(part[::2]) for part in parts])
         ends = np.cumsum(texts_of_line)

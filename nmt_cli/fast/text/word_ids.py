@@ -29,8 +29,7 @@ def encoder(vocabulary: SentencePieces) -> Callable[[Sequence[str]], Ragged] | N
     pieces = vocabulary.pieces(range(len(vocabulary)))
     if vocabulary.kind != "bpe" or SPACE not in pieces or any(SPACE in piece[1:] for piece in pieces):
         return None
-    table = WordIds(vocabulary.encode_each, [pieces.index(SPACE)])
-    return lambda lines: table.encode([line.replace(SPACE, " ") for line in lines])
+    return WordIds(vocabulary.encode_each, pieces.index(SPACE)).encode
 
 
 class WordIds:
@@ -39,15 +38,15 @@ class WordIds:
     Text repeats its words, so most of them are in the table already, and the rest is done by numpy.
     """
 
-    def __init__(self, encode: Callable[[list[str]], list[list[int]]], empty: Sequence[int]) -> None:
-        self._encode = encode
-        self._empty = empty
+    def __init__(self, encode: Callable[[list[str]], list[list[int]]], empty: int) -> None:
+        self._encode, self._empty = encode, empty
         self._clear()
 
     def encode(self, lines: Sequence[str]) -> Ragged:
         """Return the ids of `lines` in one array, and the number of ids in each line. An empty line has none."""
         if len(self._ids) > _LARGEST_TABLE:
             self._clear()
+        lines = [line.replace(SPACE, " ") for line in lines]
         words_of_lines = np.fromiter((line.count(" ") + 1 if line else 0 for line in lines), np.int64, len(lines))
         words = chain.from_iterable(line.split(" ") for line in lines if line)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, int(words_of_lines.sum()))
@@ -61,8 +60,8 @@ class WordIds:
         self._numbers: defaultdict[str, int] = defaultdict()
         self._numbers.default_factory = self._numbers.__len__  # a new word has the next number
         self._numbers[""] = 0
-        self._ids, lengths = joined([self._empty])
-        self._starts = _ends(lengths)  # word i is ids[starts[i]:starts[i + 1]]
+        self._ids = np.array([self._empty], np.uint32)
+        self._starts = np.array([0, 1])  # word i is ids[starts[i]:starts[i + 1]]
 
     def _learn(self) -> None:
         """Add the ids of the words that have a number only."""

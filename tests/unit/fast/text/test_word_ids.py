@@ -61,7 +61,7 @@ def test_a_word_is_encoded_once() -> None:
         asked.extend(words)
         return [[len(word)] * 2 for word in words]
 
-    table = WordIds(encode, [9])
+    table = WordIds(encode, 9)
     ids, lengths = table.encode(["a bb", "", "bb", " "])
     assert (ids.tolist(), lengths.tolist()) == ([1, 1, 2, 2, 2, 2, 9, 9], [4, 0, 2, 2])
     ids, _ = table.encode(["ccc bb"])
