@@ -4,6 +4,7 @@
 #   make test          run the tests
 #   make test-versions run the tests with torch 2.11, 2.13 and the newest one, and the newest of all other packages
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
+#   make lint          check format, lint and strict types
 #   make docs          build the documentation's site in build/site, with the tutorial's blocks executed; a broken link
 #                      or a block that fails is an error
 #   make mutants       break the code in each listed way and check that its tests fail: CONTRIBUTING.md
@@ -24,7 +25,7 @@ TEST := -m pytest -n $(WORKERS) --dist loadfile
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-versions check docs mutants faults bench format release lock clean
+.PHONY: help install quickstart test test-versions check lint docs mutants faults bench format release lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -56,12 +57,15 @@ test-versions:
 		PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 .venv-$$version/bin/python $(TEST) $(TESTS); \
 	done
 
+# The documentation runs its examples in one thread, beside the checks of types.
 check: $(STAMP)
+	$(MAKE) --jobs 2 lint docs
+	$(MAKE) test
+
+lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(MAKE) docs
-	$(MAKE) test
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site

@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def nmt(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> C
         return end.value.code or 0, out, err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def forked_nmt() -> Iterator[Path]:
+    """The program `nmt` for tests of commands whose start is not the subject."""
+    from forked_nmt import forking_nmt
+
+    with tempfile.TemporaryDirectory(prefix="nmt-") as folder, forking_nmt(Path(folder)) as program:
+        yield program
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,17 @@ def problem(words: list[str]) -> str:
     Calls that import a module are not tried, as the module is not here; calls may leave out what is required.
     """
     name, *rest = words
-    command = load(name)
+    if rest and "--import" not in rest:
+        try:
+            checked(name).main(rest, standalone_mode=False)
+        except (UsageError, typer.TyperException) as error:
+            return "" if str(error).startswith("Missing parameter") else f"nmt {' '.join(words)}: {error}"
+    return ""
+
+
+@cache
+def checked(name: str) -> Any:
+    """Return the command `name` for calls that only check their flags."""
 
     def run(options: Any, flags: Mapping[str, Any] | None = None) -> None:
         if name == "train":
@@ -76,12 +87,7 @@ def problem(words: list[str]) -> str:
             settings = sections({COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK}, **filter_configs())
             _ = [section.instance() for section in settings.values()]
 
-    if rest and "--import" not in rest:
-        try:
-            click_command(name, dataclasses.replace(command, run=run)).main(rest, standalone_mode=False)
-        except (UsageError, typer.TyperException) as error:
-            return "" if str(error).startswith("Missing parameter") else f"nmt {' '.join(words)}: {error}"
-    return ""
+    return click_command(name, dataclasses.replace(load(name), run=run))
 
 
 def click_command(name: str, command: Command) -> Any:
@@ -119,6 +125,7 @@ def test_flags_in_prose_and_in_recipes_exist() -> None:
     assert unknown == []
 
 
+@cache
 def flags_of(name: str) -> set[str]:
     parameters = click_command(name, load(name)).params
     return {"--help", *(flag for parameter in parameters for flag in [*parameter.opts, *parameter.secondary_opts])}

@@ -72,7 +72,8 @@ MIXTURE = pytest.param(
 
 @pytest.mark.parametrize("name", [name if name != "moe" else MIXTURE for name in OTHERS])
 def test_other_models(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled(tmp_path, monkeypatch, model=name, micro_batches=1, **OTHERS[name])
+    _, second, third = compiled(tmp_path, monkeypatch, model=name, micro_batches=1, **OTHERS[name])
+    assert second == third
 
 
 def test_a_wait_is_seen(tmp_path: Path) -> None:

@@ -197,13 +197,14 @@ def test_a_cached_step_equals_the_full_pass(model: Any, device: Plain, make_batc
 
 
 class Rows:
-    """The hypotheses of a search: each has a source, and a random target. Compared with full passes."""
+    """The hypotheses of a search: each has a source, a random target, and the log-probabilities at its steps."""
 
     def __init__(self, model: Any, device: Plain, source: Tensor) -> None:
         self.model, self.source = model, source
         self.decodable = device.decodable(model, "float32")
         self.state = self.decodable.start(source)
         self.prefix = torch.empty(len(source), 0, dtype=torch.long)
+        self.log_probabilities = torch.empty(len(source), 0, model.vocabulary_size)
         self.width = 1
         self.random = torch.Generator().manual_seed(1)
 
@@ -211,14 +212,16 @@ class Rows:
         new = torch.randint(EOS + 1, 30, (len(self.prefix), 1), generator=self.random)
         self.prefix = torch.cat([self.prefix, new], dim=1)
         log_probabilities, self.state = self.decodable.step(new[:, 0], self.state)
-        close(log_probabilities, full_pass(self.model, self.source, self.prefix)[:, -1])
+        self.log_probabilities = torch.cat([self.log_probabilities, log_probabilities[:, None]], dim=1)
 
     def keep(self, sentences: list[int], width: int) -> None:
         """Continue `sentences`, in this order, with `width` hypotheses of each that are chosen at random."""
         hypotheses = torch.randint(self.width, (len(sentences), width), generator=self.random)
         rows = torch.tensor(sentences)[:, None] * self.width + hypotheses
         self.state, self.width = self.state.select(rows), width
-        self.source, self.prefix = self.source[rows.flatten()], self.prefix[rows.flatten()]
+        rows = rows.flatten()
+        self.source, self.prefix = self.source[rows], self.prefix[rows]
+        self.log_probabilities = self.log_probabilities[rows]
 
 
 @torch.no_grad()
@@ -228,11 +231,13 @@ def test_a_long_search(model: Any, device: Plain, make_batch: Callable[..., Batc
     sentences, width = [0, 1, 2], 4
     for step in range(45):
         rows.step()
+        if step % 5 == 0 or step in (38, 44):
+            close(rows.log_probabilities, full_pass(model, rows.source, rows.prefix))
         if step in (15, 25, 30, 38):
             sentences, width = {15: ([2, 1, 0], 3), 25: ([0, 2], 4), 30: ([1, 0], 1), 38: ([1], 2)}[step]
         rows.keep(sentences, width)
         sentences = list(range(len(sentences)))
-    rows.state.select(torch.empty(0, width, dtype=torch.long))
+    assert isinstance(rows.state.select(torch.empty(0, width, dtype=torch.long)), DecoderState)
 
 
 @torch.no_grad()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,29 +11,30 @@ from pathlib import Path
 import pytest
 from annexes import ANNEXES, copy_without
 from browser import CHROMIUM, NEEDS_A_BROWSER, Browser
+from forked_nmt import MODULES
 from number_names import write_corpus
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run_nmt(*arguments: object, stdin: str = "", code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `nmt ARGUMENTS`, and fails unless it ends with the exit code `code` and without a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "nmt_cli", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        timeout=300,
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
 @pytest.fixture(scope="session")
-def nmt() -> Nmt:
-    return run_nmt
+def nmt(forked_nmt: Path) -> Nmt:
+    """Runs `nmt ARGUMENTS`, and fails unless it ends with the exit code `code` and without a traceback."""
+
+    def run(*arguments: object, stdin: str = "", code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [forked_nmt, *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            timeout=500,
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +55,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Nmt:
+def core(nmt: Nmt, tmp_path_factory: pytest.TempPathFactory) -> Nmt:
     """The core alone: the package without any annex."""
-    place = copy_without(ANNEXES, tmp_path_factory.mktemp("core"))
-    return partial(run_nmt, PYTHONPATH=str(place), PYTHONSAFEPATH="1")
+    return partial(nmt, PYTHONPATH=str(copy_without(ANNEXES, tmp_path_factory.mktemp("core"))))
 
 
 @pytest.fixture(scope="session")
@@ -78,13 +77,15 @@ TRAINING = (
 
 
 @pytest.fixture(scope="session")
-def training(core: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """A finished run, what its training wrote to standard error, and what the same command writes after it."""
-    run = tmp_path_factory.mktemp("runs") / "run"
-    first, again = (core("train", data, *TRAINING, "--out", run, PYTHONPROFILEIMPORTTIME="1").stderr for _ in range(2))
-    return run, first, again
+def training(core: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
+    """A finished run, the modules that its training imported, and what the same command writes after it."""
+    folder = tmp_path_factory.mktemp("runs")
+    command = ("train", data, *TRAINING, "--out", folder / "run")
+    core(*command, **{MODULES: str(folder / "modules")})
+    again = core(*command)
+    return folder / "run", (folder / "modules").read_text().split(), again.stderr
 
 
 @pytest.fixture(scope="session")
-def run(training: tuple[Path, str, str]) -> Path:
+def run(training: tuple[Path, list[str], str]) -> Path:
     return training[0]

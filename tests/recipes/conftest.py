@@ -21,42 +21,43 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 Bash = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def environment(**more: str) -> dict[str, str]:
-    """This environment, with its own nmt first on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **more}
-
-
-def run_bash(
-    *arguments: object, code: int = 0, cwd: Path | None = None, **more: str
-) -> subprocess.CompletedProcess[str]:
-    """Run `bash ARGUMENTS`; fail unless it ends with the exit code `code` and without a traceback."""
-    done = subprocess.run(
-        ["bash", *map(str, arguments)],
-        capture_output=True,
-        encoding="utf-8",
-        env=environment(**more),
-        timeout=500,
-        cwd=cwd,
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+@pytest.fixture(scope="session")
+def recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy: in a checkout, recipes call the nmt of its environment."""
+    return shutil.copytree(RECIPES, tmp_path_factory.mktemp("checkout") / "recipes")
 
 
 @pytest.fixture(scope="session")
-def recipes() -> Path:
-    return RECIPES
+def variables(forked_nmt: Path) -> Callable[..., dict[str, str]]:
+    """This environment, with the nmt of the tests first on the path."""
+    path = os.pathsep.join([str(forked_nmt.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
 
+    def environment(**more: str) -> dict[str, str]:
+        return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **more}
 
-@pytest.fixture(scope="session")
-def bash() -> Bash:
-    return run_bash
-
-
-@pytest.fixture(scope="session")
-def variables() -> Callable[..., dict[str, str]]:
     return environment
+
+
+@pytest.fixture(scope="session")
+def bash(variables: Callable[..., dict[str, str]]) -> Bash:
+    """Run `bash ARGUMENTS`; fail unless it ends with the exit code `code` and without a traceback."""
+
+    def run(
+        *arguments: object, code: int = 0, cwd: Path | None = None, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["bash", *map(str, arguments)],
+            capture_output=True,
+            encoding="utf-8",
+            env=variables(**more),
+            timeout=500,
+            cwd=cwd,
+        )
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
 
 
 # An nmt that notes its arguments and writes a word of each result's kind. Its interpreter is this script, too, which
@@ -94,7 +95,7 @@ esac
 
 
 @pytest.fixture
-def dry(tmp_path: Path) -> Bash:
+def dry(bash: Bash, tmp_path: Path) -> Bash:
     """Run a recipe with the program above, in a checkout of its own. The directory `run` has what nmt train writes."""
     shutil.copytree(RECIPES, tmp_path / "checkout" / "recipes")
     (tmp_path / "bin").mkdir()
@@ -109,7 +110,7 @@ def dry(tmp_path: Path) -> Bash:
 
     def run(script: str, *arguments: object, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
         variables = {"PATH": path, "GPUS": "1", "STOP": "", "REFUSED": "-", **more}
-        return run_bash(tmp_path / "checkout" / "recipes" / script, *arguments, code=code, cwd=tmp_path, **variables)
+        return bash(tmp_path / "checkout" / "recipes" / script, *arguments, code=code, cwd=tmp_path, **variables)
 
     return run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ def test_parts_are_prepared_once_and_trained_on_together(bash: Bash, nmt: Run, t
     loop = re.search(r"^for part in .*?^done$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert loop is not None
     command = loop[0].replace("$(seq -w 1 49)", "01 02")
-    bash("-c", f'nmt() {{ "{sys.executable}" -m nmt_cli "$@"; }}\n{command}', cwd=tmp_path)
+    bash("-c", command, cwd=tmp_path)
     bash("-c", f"nmt() {{ false; }}\n{command}", cwd=tmp_path)  # nothing is missing
     code, out, err = nmt("train", *sorted(tmp_path.glob("data-*")), "--dry-run", "--json", "--num-layers", 1)
     assert code == 0, err

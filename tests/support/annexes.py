@@ -18,7 +18,7 @@ ANNEXES = sorted({entry.value.split(".")[2] for entry in ENTRY_POINTS})
 def copy_without(annexes: Collection[str], folder: Path) -> Path:
     """Copy the package to `folder`, without `annexes` and their entry points; return `folder`, for PYTHONPATH."""
     source = Path(nmt_cli.__file__).parent
-    shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, folder / "nmt_cli")
     for annex in annexes:
         shutil.rmtree(folder / "nmt_cli" / "annexes" / annex)
         # The finder of an editable installation would find the original.

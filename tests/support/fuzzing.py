@@ -27,7 +27,7 @@ counts = Counter[str]()
 
 def fuzz(few: int, many: int) -> Callable[[Any], Any]:
     """Choose the number of examples: (in a normal test run, with NMT_FAULTS=long)."""
-    return settings(max_examples=many if LONG else few, deadline=None, suppress_health_check=list(HealthCheck))
+    return settings(max_examples=many if LONG else few, suppress_health_check=list(HealthCheck))
 
 
 odd_values = st.one_of(

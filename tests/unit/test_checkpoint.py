@@ -83,7 +83,7 @@ def test_the_training_state_is_restored(folder: Path, tmp_path: Path) -> None:
         checkpoint.load_training(folder)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_flipped_bit_is_detected(folder: Path, data: st.DataObject) -> None:
     """In any file; checksums.json may also stop being JSON, or name another file."""

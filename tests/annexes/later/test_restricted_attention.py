@@ -44,7 +44,7 @@ def banded(query: Tensor, key: Tensor, value: Tensor, r: int, mask: AttentionMas
     return F.scaled_dot_product_attention(query, key, value, allowed | ~some) * some
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(1, 23),
     r=st.sampled_from([2, 3, 4, 6, 8, 10, 46]),

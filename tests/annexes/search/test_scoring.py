@@ -70,7 +70,7 @@ def test_an_ensemble_averages_the_probability_of_each_token(translators: list[Tr
 IDS = st.lists(st.integers(EOS + 1, 12) | st.just(UNK), max_size=9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pairs=st.lists(st.tuples(IDS, IDS), max_size=12), batch_tokens=st.integers(1, 60))
 def test_batches_change_nothing(translators: list[Translator], pairs: Pairs, batch_tokens: int) -> None:
     alone = [scored(translators[0].engine.models, [pair])[0] for pair in pairs]

@@ -241,7 +241,7 @@ def test_a_request_that_takes_too_long_is_503_and_leaves_the_queue(served: Calla
         await until_waiting(new, 0)
         backwards.go.set()
 
-    served(scenario, Limits(timeout=0.01))
+    served(scenario, Limits(timeout=0.3))
     assert backwards.batches == [["ab"]]
 
 
@@ -287,7 +287,7 @@ def test_a_body_that_does_not_arrive_is_408(served: Callable[..., None]) -> None
         answer = await client.ask("POST", ONE, [b'{"text":'])
         assert (answer.code, list(answer.json), answer.headers["connection"]) == (408, ["error"], "close")
 
-    served(scenario, Limits(timeout=0.01))
+    served(scenario, Limits(timeout=0.3))
 
 
 def test_half_a_character_is_replaced(served: Callable[..., None], backwards: Any) -> None:

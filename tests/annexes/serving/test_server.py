@@ -134,8 +134,8 @@ def test_a_free_port(host: str) -> None:
         if host != "::1":
             raise
         pytest.skip("no IPv6 here")
-    with listener, socket.create_connection(listener.getsockname()[:2]):
-        pass
+    with listener, socket.create_connection(listener.getsockname()[:2]) as connection:
+        assert connection.getpeername()[:2] == listener.getsockname()[:2]
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "a..b", "192.0.2.1"])

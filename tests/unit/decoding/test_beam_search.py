@@ -69,7 +69,7 @@ def approximately(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=seeds, alpha=alphas, beam=st.integers(2, 6), limit=st.integers(1, 6))
 def test_agrees_with_the_definition(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, limit: int
@@ -82,7 +82,7 @@ def test_agrees_with_the_definition(
     assert [h.score for h in ended] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=seeds, alpha=alphas, limit=st.integers(0, 12), sharpness=st.sampled_from([0.3, 2.0, 6.0]))
 def test_a_beam_of_one_is_greedy_search(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, limit: int, sharpness: float
@@ -95,7 +95,7 @@ def test_a_beam_of_one_is_greedy_search(
         assert found.token_scores == pytest.approx(scores, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=seeds, alpha=alphas, beam=st.integers(2, 6), data=st.data())
 def test_early_termination_changes_no_result(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, data: st.DataObject
@@ -116,7 +116,7 @@ class Reward(LengthPenalty):
         return log_probability + self.reward * length
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=seeds, reward=st.sampled_from([0.0, 0.5, 5.0]), beam=st.integers(2, 5), limit=st.integers(0, 10))
 def test_another_length_penalty_has_its_scores_and_its_bound(
     toy: Callable[..., Any], padded: Any, seed: int, reward: float, beam: int, limit: int
@@ -149,7 +149,7 @@ def test_finished_sentences_leave_the_batch_and_the_first_step_has_one_row_each(
     assert model.rows_seen == five_four_and_so_on
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=seeds, beam=st.integers(1, 5), extra=st.integers(0, 3), order=st.permutations(range(len(SOURCES))))
 def test_batch_order_composition_and_padding_change_nothing(
     toy: Callable[..., Any], padded: Any, seed: int, beam: int, extra: int, order: list[int]
@@ -163,7 +163,7 @@ def test_batch_order_composition_and_padding_change_nothing(
     assert approximately(together, [alone[i] for i in order])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=seeds, alpha=alphas, beam=st.integers(1, 5), limit=st.integers(0, 10))
 def test_scores_are_those_of_the_sequences_themselves(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, limit: int
@@ -294,7 +294,7 @@ class Counting(Constraint):
         return Counting(self.wanted[rows] - 1, self.vocabulary_size)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds, beam=st.integers(1, 5), wanted=st.lists(st.integers(0, 6), min_size=5, max_size=5))
 def test_a_constraint_holds_for_every_hypothesis(
     toy: Callable[..., Any], padded: Any, seed: int, beam: int, wanted: list[int]

@@ -14,7 +14,7 @@ from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.interfaces import BOS
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), members=st.integers(1, 3))
 def test_a_model_with_itself_gives_its_own_hypotheses(
     toy: Callable[..., Any], padded: Any, seed: int, members: int

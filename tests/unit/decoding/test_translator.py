@@ -78,7 +78,7 @@ def detailed(translator: Translator, lines: Iterable[str]) -> list[Translation]:
 lines_of_letters = st.lists(st.text("abcdefgh \x00\ufffdé", max_size=12), max_size=30)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(lines=lines_of_letters, batch_tokens=st.integers(1, 100), read_ahead=st.integers(1, 12))
 def test_each_line_gets_its_own_result_in_order(
     translator: Translator, lines: list[str], batch_tokens: int, read_ahead: int

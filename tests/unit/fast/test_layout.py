@@ -36,7 +36,7 @@ def padded(lengths: list[int]) -> Packing:
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("causal", [False, True])
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_it_is_attention_within_each_sentence(kernel: str, causal: bool, lengths: list[int]) -> None:
     """The outputs and the gradients of the real tokens; the filler is finite."""
     torch.manual_seed(0)

@@ -129,7 +129,8 @@ def test_int8_without_vnni_does_not_overflow() -> None:
         "    torch.testing.assert_close(frozen_linear(weight, dtype='int8')(x), x @ weight.T)\n"
     )
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 64])
