@@ -82,13 +82,16 @@ class EncoderDecoder(Model):
         products = self.products(S, T, pairs) | {"output layer": T * self.output_weight.numel()}
         return {part: 6 * count for part, count in products.items()}  # the backward pass makes two products of each
 
-    @abstractmethod
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds up S * T."""
+        """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds up S * T.
 
-    @abstractmethod
-    def start(self, source: Tensor) -> TensorState:
-        """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
+        By default those of the matrices of the parts `encoder` and `decoder`.
+        """
+        parts = self.parts()
+        return {
+            "encoder": S * elements(*parts.get("encoder", ())),
+            "decoder": T * elements(*parts.get("decoder", ())),
+        }
 
     @abstractmethod
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:

@@ -35,7 +35,7 @@ from nmt_cli.annexes.table2.settings import ByteNetConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.model import TensorState
-from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, elements
+from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
@@ -123,7 +123,3 @@ class ByteNet(EncoderDecoder):
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `Model`. The columns count that the encoder adds to a source; padding of a batch does not."""
         return super().training_flops(self.config.columns(source_lengths), target_lengths)
-
-    def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """See `EncoderDecoder`. S is the number of columns."""
-        return {"encoder": S * elements(self.encoder), "decoder": T * elements(self.decoder, self.last)}

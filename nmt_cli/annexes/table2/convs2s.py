@@ -30,7 +30,7 @@ from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import LearnedPositions
 from nmt_cli.model import PlainDecodable, TensorState
-from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded
 
 
 class Attention(nn.Module):
@@ -124,8 +124,16 @@ class ConvS2S(AttentiveEncoderDecoder):
 
     def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The target part is the last k - 1 inputs of each layer."""
-        memory = self._encode(source)
-        return TensorState(memory, tuple(layer.convolution.zeros(memory.keys) for layer in self.decoder))
+        padding = source == PAD
+        embedded = self.dropout(self.source_embedding(source) + self.source_positions(0, source.size(1)))
+        x = self.encoder_in(embedded)
+        for layer in self.encoder:
+            x = layer(x.masked_fill(padding[:, :, None], 0.0))
+        keys = self.encoder_out(x)
+        if keys.requires_grad:  # the end of section 3.4
+            keys.register_hook(lambda gradient: gradient / (2 * len(self.decoder)))
+        memory = Memory(_summed(keys, embedded), keys, padding)
+        return TensorState(memory, tuple(layer.convolution.zeros(keys) for layer in self.decoder))
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         memory, weights, windows = Memory(*state.source), [], []
@@ -142,22 +150,7 @@ class ConvS2S(AttentiveEncoderDecoder):
         return PlainDecodable(folded(self), dtype)
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        return {
-            "encoder": S * elements(self.encoder_in, self.encoder, self.encoder_out),
-            "decoder": T * elements(self.decoder_in, self.decoder, self.decoder_out),
-            "attention": pairs * 2 * self.config.d_model * len(self.decoder),
-        }
-
-    def _encode(self, source: Tensor) -> Memory:
-        padding = source == PAD
-        embedded = self.dropout(self.source_embedding(source) + self.source_positions(0, source.size(1)))
-        x = self.encoder_in(embedded)
-        for layer in self.encoder:
-            x = layer(x.masked_fill(padding[:, :, None], 0.0))
-        keys = self.encoder_out(x)
-        if keys.requires_grad:  # the end of section 3.4
-            keys.register_hook(lambda gradient: gradient / (2 * len(self.decoder)))
-        return Memory(_summed(keys, embedded), keys, padding)
+        return super().products(S, T, pairs) | {"attention": pairs * 2 * self.config.d_model * len(self.decoder)}
 
 
 def _summed(a: Tensor, b: Tensor) -> Tensor:

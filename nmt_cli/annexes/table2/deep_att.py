@@ -77,8 +77,14 @@ class DeepAtt(AttentiveEncoderDecoder):
 
     def start(self, source: Tensor) -> TensorState:
         """The target part of the state is output and cell of each layer, from the bottom up."""
-        memory = self._encode(source)
-        return TensorState(memory, self.decoder[0].zeros(memory.values) * len(self.decoder))
+        padding = source == PAD
+        embedded, lengths = self.source_embedding(source), (~padding).sum(dim=1)
+        # Both columns, and W_p e (equations 5, 7 and 8).
+        h_1, f_1 = self._column(self.columns[0], embedded, lengths, 0)
+        h_2, f_2 = self._column(self.columns[1], embedded, lengths, 1)
+        values = self.projection(torch.cat([h_1, h_2, f_1, f_2], dim=-1))
+        memory = Memory(values, self.attention.key(values), padding)
+        return TensorState(memory, self.decoder[0].zeros(values) * len(self.decoder))
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         """See `EncoderDecoder`. The first layer goes step by step: its input depends on its last output."""
@@ -100,14 +106,6 @@ class DeepAtt(AttentiveEncoderDecoder):
             "decoder": T * elements(self.decoder),
             "attention": (S * c + T * d) * d + pairs * (d + c),  # a score, and a term of the weighted sum
         }
-
-    def _encode(self, source: Tensor) -> Memory:
-        """Both columns, and W_p e (equations 5, 7 and 8)."""
-        padding = source == PAD
-        embedded, lengths = self.source_embedding(source), (~padding).sum(dim=1)
-        (h_1, f_1), (h_2, f_2) = (self._column(layers, embedded, lengths, i) for i, layers in enumerate(self.columns))
-        values = self.projection(torch.cat([h_1, h_2, f_1, f_2], dim=-1))
-        return Memory(values, self.attention.key(values), padding)
 
     def _column(
         self, layers: Sequence[FastForwardLSTM], x: Tensor, lengths: Tensor, backwards: int

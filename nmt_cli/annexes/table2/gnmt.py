@@ -53,8 +53,15 @@ class GNMT(AttentiveEncoderDecoder):
 
     def start(self, source: Tensor) -> TensorState:
         """The target part of the state is output and cell of each layer, from the bottom up."""
-        memory = self._encode(source)
-        return TensorState(memory, self.bottom.zeros(memory.values) * self.config.num_layers)
+        padding = source == PAD
+        x = self.dropout(self.source_embedding(source))
+        # x_1 ... x_M of section 3; the bottom layer is one LSTM from each side (section 3.2).
+        x = torch.cat([self.from_left(x), self.from_right(x, (~padding).sum(1))], -1)
+        for number, layer in enumerate(self.encoder):
+            output = layer(self.dropout(x))
+            x = output + x if number else output  # equation 6, for the layers above the two lowest
+        memory = Memory(x, self.attention.key(x), padding)
+        return TensorState(memory, self.bottom.zeros(x) * self.config.num_layers)
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         bottom, *upper = zip(state.target[::2], state.target[1::2], strict=True)
@@ -74,13 +81,3 @@ class GNMT(AttentiveEncoderDecoder):
             "decoder": T * elements(self.bottom, self.decoder),
             "attention": ((S + T) * d + pairs * 2) * d,  # a score, and a term of the weighted sum
         }
-
-    def _encode(self, source: Tensor) -> Memory:
-        """x_1 ... x_M of section 3; the bottom layer is one LSTM from each side (section 3.2)."""
-        padding = source == PAD
-        x = self.dropout(self.source_embedding(source))
-        x = torch.cat([self.from_left(x), self.from_right(x, (~padding).sum(1))], -1)
-        for number, layer in enumerate(self.encoder):
-            output = layer(self.dropout(x))
-            x = output + x if number else output  # equation 6, for the layers above the two lowest
-        return Memory(x, self.attention.key(x), padding)

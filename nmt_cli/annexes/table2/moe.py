@@ -75,8 +75,14 @@ class MoE(AttentiveEncoderDecoder):
 
     def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The target part is output and cell of the lower LSTM, then of the upper one."""
-        memory = self._encode(source)
-        return TensorState(memory, self.decoder_bottom.zeros(memory.values) + self.decoder_top.zeros(memory.values))
+        padding = source == PAD
+        x = self.dropout(self.source_embedding(source))
+        from_right = self.from_right(x, (~padding).sum(1))
+        x = x + self.dropout(self.from_left(x)) + self.dropout(from_right)
+        x = x + self._mixture(self.encoder_experts, x, ~padding)
+        x = x + self.dropout(self.encoder_top(x))
+        memory = Memory(x, self.attention.key(x), padding)
+        return TensorState(memory, self.decoder_bottom.zeros(x) + self.decoder_top.zeros(x))
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         x = self.dropout(self.target_embedding(target_in))
@@ -95,15 +101,6 @@ class MoE(AttentiveEncoderDecoder):
             "experts": (S + T) * self.encoder_experts.products,
             "attention": ((S + T) * d + pairs * 2) * d,  # a score, and a term of the weighted sum
         }
-
-    def _encode(self, source: Tensor) -> Memory:
-        padding = source == PAD
-        x = self.dropout(self.source_embedding(source))
-        from_right = self.from_right(x, (~padding).sum(1))
-        x = x + self.dropout(self.from_left(x)) + self.dropout(from_right)
-        x = x + self._mixture(self.encoder_experts, x, ~padding)
-        x = x + self.dropout(self.encoder_top(x))
-        return Memory(x, self.attention.key(x), padding)
 
     def _mixture(self, experts: Experts, x: Tensor, real: Tensor) -> Tensor:
         """The mixture's part of the `real` [B, T] positions of `x` [B, T, d], and something finite at padding."""
