@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt_cli.annexes.exchange.importing.assembly import Found, assembled, half_sinusoids, names_of, read_stacks
-from nmt_cli.annexes.exchange.importing.checks import LARGEST_TABLE, check_settings, float_weights, is_language
+from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, half_sinusoids, our_layers
+from nmt_cli.annexes.exchange.importing.checks import (
+    LARGEST_TABLE,
+    check_settings,
+    float_weights,
+    is_language,
+    read_program,
+)
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.errors import CheckpointError, UsageError, shown
@@ -28,8 +34,8 @@ takes = "a checkpoint of a Transformer of fairseq (checkpoint_best.pt), beside i
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first ids
 _FIRST_POSITION = _SPECIAL.index("<pad>") + 1
 _POSITIONS = 1024  # of a side, unless the options say otherwise
-_STACKS = read_stacks(__file__)
-_SETTINGS = Path(__file__).with_name("settings.json")
+_PROGRAM = read_program(__file__)
+NAMES: dict[str, str] = _PROGRAM["names"]
 _ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")  # others differ in more than size
 _COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"  # which 0.12 makes of others when it loads
 _UNREAD = re.compile(rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$")
@@ -45,28 +51,26 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     task, model = options_of(saved, path)
     weights = float_weights({name: each for name, each in saved["model"].items() if not _UNREAD.search(name)}, path)
     weights = divided(weights)
-    embeddings = [weights.pop(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+    source_embedding = weights.pop("encoder.embed_tokens.weight")
+    target_embedding = weights.pop("decoder.embed_tokens.weight")
     # Older versions have no output matrix if it is the embedding.
-    output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", embeddings[1]))
-    languages = [options.source_lang or task.get("source_lang"), options.target_lang or task.get("target_lang")]
-    vocabularies = [
-        dictionary(path.parent, language, len(embedding))
-        for language, embedding in zip(languages, embeddings, strict=True)
-    ]
-    found = Found(
+    output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", target_embedding))
+
+    def side(name: str, language: Any, embedding: Tensor) -> Side:
+        ids = dictionary(path.parent, language, len(embedding))
+        positions = positions_of(name, model, weights, output.size(1), path)
+        return Side(ids, embedding, ids[SPECIAL_SYMBOLS[EOS]], language, positions)
+
+    transformer = ForeignTransformer(
+        source=side("encoder", options.source_lang or task.get("source_lang"), source_embedding),
+        target=side("decoder", options.target_lang or task.get("target_lang"), target_embedding),
         settings=settings_of(model, path),
-        names=names_of(_STACKS, weights),
-        positions=positions_of(model, weights, output.size(1), path),
-        weights=weights,
-        embeddings=embeddings,
+        layers=our_layers(weights, NAMES, path),
         output=output,
         output_bias=torch.zeros(len(output)),
-        vocabularies=vocabularies,
-        starts=[vocabulary[SPECIAL_SYMBOLS[EOS]] for vocabulary in vocabularies],
-        languages=languages,
         scaled=not model.get("no_scale_embedding"),
     )
-    return assembled(path, found, options)
+    return assembled(path, transformer, options)
 
 
 def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -91,9 +95,9 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
         model.pop("no_decoder_final_norm", None)  # there is none anyway
     if saved.get("cfg"):  # all other options of the command have sections of their own
         others = {name for section, values in sections.items() if section != "model" for name in _values(values)}
-        check_settings(model, _SETTINGS, path, others, of_model=re.compile(""))
+        check_settings(model, _PROGRAM, path, others, of_model=re.compile(""))
     else:
-        check_settings(model, _SETTINGS, path)
+        check_settings(model, _PROGRAM, path)
     return task, model
 
 
@@ -128,27 +132,25 @@ def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def positions_of(
-    model: Mapping[str, Any], weights: dict[str, Tensor], d_model: int, path: Path
-) -> Sequence[Tensor] | None:
-    """Return the positional encodings [positions, d_model] of source and target; learned ones leave `weights`.
+    side: str, model: Mapping[str, Any], weights: dict[str, Tensor], d_model: int, path: Path
+) -> Tensor | None:
+    """Return the positional encodings [positions, d_model] of encoder or decoder; learned ones leave `weights`.
 
     Raises:
         CheckpointError: learned ones are missing, or there are too many others.
     """
     if model.get("no_token_positional_embeddings"):
         return None
-    tables = []
-    for side, name in (("encoder", "max_source_positions"), ("decoder", "max_target_positions")):
-        if f"{side}.embed_positions.weight" in weights or model.get(f"{side}_learned_pos"):
-            tables.append(weights.pop(f"{side}.embed_positions.weight")[_FIRST_POSITION:])
-            continue
-        count = model.get(name) or _POSITIONS
-        if type(count) is not int or not 0 < count * d_model <= LARGEST_TABLE:
-            raise CheckpointError(
-                f"{path}: cannot be imported: its {name} is {shown(count)}, expected at most {LARGEST_TABLE // d_model}"
-            )
-        tables.append(half_sinusoids(_FIRST_POSITION, count, d_model))
-    return tables
+    table = f"{side}.embed_positions.weight"
+    if table in weights or model.get(f"{side}_learned_pos"):
+        return weights.pop(table)[_FIRST_POSITION:]
+    name = "max_source_positions" if side == "encoder" else "max_target_positions"
+    count = model.get(name) or _POSITIONS
+    if type(count) is not int or not 0 < count * d_model <= LARGEST_TABLE:
+        raise CheckpointError(
+            f"{path}: cannot be imported: its {name} is {shown(count)}, expected at most {LARGEST_TABLE // d_model}"
+        )
+    return half_sinusoids(_FIRST_POSITION, count, d_model)
 
 
 def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

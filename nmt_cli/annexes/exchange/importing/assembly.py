@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.exchange.importing.checks import is_language
-from nmt_cli.annexes.exchange.importing.entries import Entries, entries
+from nmt_cli.annexes.exchange.importing.entries import BELOW, Entries, entries
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.annexes.exchange.importing.pieces import ListedPieces, MergedPieces, SplitPieces, keep_whole
@@ -28,61 +27,63 @@ from nmt_cli.data.unicode import NONE
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.interfaces import BOS
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.streams import say, warn
 
-_SIDES = ("encoder", "decoder")
 _ADDED = ImportedTransformerConfig.__dataclass_fields__.keys() - TransformerConfig.__dataclass_fields__.keys()
-_DEFAULTS = dataclasses.asdict(ImportedTransformerConfig())
+_NUMBER = re.compile(r"\b\d+\b")
+
+
+class Side(NamedTuple):
+    """The source or the target of a Transformer as another program has it."""
+
+    ids: Mapping[str, int]  # of the entries of its vocabulary there, with our names for special symbols
+    embedding: Tensor  # [V, d_model]
+    start: Any  # the id there with which the decoder starts
+    language: Any = None  # if the program names it
+    positions: Tensor | None = None  # [positions, d_model], if they are not sinusoids of ours
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """A Transformer as another program has it. Source comes before target."""
+class ForeignTransformer:
+    """A Transformer as another program has it."""
 
+    source: Side
+    target: Side
     settings: dict[str, Any]  # of `ImportedTransformerConfig`, with the sizes that the program's settings name
-    names: Mapping[str, str]  # by our name of a weight of a layer or a norm: the name there
-    weights: Mapping[str, Tensor]  # by the name there, without the following ones
-    embeddings: Sequence[Tensor]  # [V, d_model] of each side
+    layers: dict[str, Tensor]  # the weights of layers and norms, by our names
     output: Tensor  # [V, d_model]
     output_bias: Tensor  # [V]
-    vocabularies: Sequence[Mapping[str, int]]  # the ids there, with our names for special symbols
-    starts: Sequence[Any]  # the id there with which the decoder starts, in each vocabulary
-    languages: Sequence[str | None] = (None, None)
     scaled: bool = True  # embeddings are multiplied by sqrt(d_model)
-    positions: Sequence[Tensor] | None = None  # [positions, d_model] of each side, if they are not sinusoids of ours
 
 
-class Stack(NamedTuple):
-    """The encoder or the decoder there: its name, where its layers are, and their parts by our names."""
+def renamed(name: str, names: Mapping[str, str]) -> str:
+    """Return the other name of a weight or a bias; raise KeyError if `names` lacks its layer.
 
-    side: str
-    layers: str
-    parts: Mapping[str, str]
-
-    def names(self, numbers: Iterable[Any]) -> dict[str, str]:
-        """Return the names there of all weights and biases of the layers with these numbers, by our names."""
-        return {
-            f"{self.side}.{number}.{ours}.{kind}": f"{self.layers}.{number}.{theirs}.{kind}"
-            for number in numbers
-            for ours, theirs in self.parts.items()
-            for kind in ("weight", "bias")
-        }
+    Args:
+        names: the other names of modules with a weight and a bias, with {} for the number of a layer.
+    """
+    layer, _, kind = name.rpartition(".")
+    numbers = _NUMBER.findall(layer)
+    return f"{names[_NUMBER.sub('{}', layer)].format(*numbers)}.{kind}"
 
 
-def read_stacks(module: str) -> list[Stack]:
-    """Return the encoder and the decoder in layers.json, beside the file `module`."""
-    return [Stack(**stack) for stack in json.loads(Path(module).with_name("layers.json").read_text(encoding="utf-8"))]
+def our_layers(weights: Mapping[str, Tensor], names: Mapping[str, str], path: Path) -> dict[str, Tensor]:
+    """Return the weights of layers and norms by our names.
 
-
-def names_of(stacks: Iterable[Stack], weights: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the names there of all weights and biases of the layers in `weights` and of the last norms, by ours."""
-    names: dict[str, str] = {}
-    for stack in stacks:
-        start = f"{stack.layers}."
-        names |= stack.names({name[len(start) :].partition(".")[0] for name in weights if name.startswith(start)})
-        names |= {f"{stack.side}_norm.{kind}": f"{stack.side}.layer_norm.{kind}" for kind in ("weight", "bias")}
-    return names
+    Raises:
+        CheckpointError: there are others, which our Transformer does not have.
+    """
+    layers = {}
+    for name, weight in weights.items():
+        try:
+            layers[renamed(name, names)] = weight
+        except KeyError as error:
+            raise CheckpointError(
+                f"{path}: cannot be imported: it has {name}, which nmt's Transformer does not have"
+            ) from error
+    return layers
 
 
 def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
@@ -119,11 +120,11 @@ def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
 
 def assembled(
     path: Path,
-    found: Found,
+    model: ForeignTransformer,
     options: ImportOptions,
     make_vocabulary: Callable[[Sequence[str], Any], Vocabulary] = vocabulary_of,
 ) -> Imported:
-    """Return the checkpoint of what was found in `path`.
+    """Return the checkpoint of the model in `path`.
 
     Args:
         make_vocabulary: returns the vocabulary of a side with these pieces and with this `subwords` of `options`.
@@ -132,16 +133,15 @@ def assembled(
         UsageError: a language is neither given nor known, or a file of subwords does not fit.
         CheckpointError: the weights do not fit a Transformer of ours.
     """
-    sides = [
-        entries(vocab, len(embedding), start, path)
-        for vocab, embedding, start in zip(found.vocabularies, found.embeddings, found.starts, strict=True)
+    source, target = (entries(side.ids, len(side.embedding), side.start, path) for side in (model.source, model.target))
+    shared = source.pieces == target.pieces and model.source.embedding.equal(model.target.embedding)
+    vocabularies = [
+        make_vocabulary(source.pieces, options.subwords),
+        make_vocabulary(target.pieces, options.target_subwords or options.subwords),
     ]
-    shared = sides[0].pieces == sides[1].pieces and found.embeddings[0].equal(found.embeddings[1])
-    files = (options.subwords, options.target_subwords or options.subwords)
-    vocabularies = [make_vocabulary(side.pieces, file) for side, file in zip(sides, files, strict=True)]
-    task = task_of(vocabularies, shared, found.languages, options)
-    weights = our_weights(found, sides, task.shared_vocabulary, path)
-    sections = {"model": _model_section(found, weights, path), "attention": {"name": "full"}}
+    task = task_of(vocabularies, shared, (model.source.language, model.target.language), options)
+    weights = our_weights(model, source, target, shared)
+    sections = {"model": _model_section(model, weights, path), "attention": {"name": "full"}}
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
     contents = Contents(sections, *sizes, step=0, run=fingerprint(path)[:16])
     with torch.device("meta"):
@@ -149,60 +149,59 @@ def assembled(
     return Imported(contents, weights, task)
 
 
-def our_weights(found: Found, sides: Sequence[Entries], shared: bool, path: Path) -> dict[str, Tensor]:
-    """Return the weights by our names.
-
-    Raises:
-        CheckpointError: there are others, which our Transformer does not have.
-    """
-    if others := sorted(found.weights.keys() - {*found.names.values()}):
-        raise CheckpointError(f"{path}: cannot be imported: it has {others[0]}, which nmt's Transformer does not have")
-    weights = {ours: found.weights[theirs] for ours, theirs in found.names.items() if theirs in found.weights}
-    scale = 1.0 if found.scaled else math.sqrt(found.output.size(1))
-    source, target = (each[side.rows] / scale for each, side in zip(found.embeddings, sides, strict=True))
-    weights["target_embedding.weight"] = target
+def our_weights(model: ForeignTransformer, source: Entries, target: Entries, shared: bool) -> dict[str, Tensor]:
+    """Return the weights by our names, with their rows in the order of our ids."""
+    scale = 1.0 if model.scaled else math.sqrt(model.output.size(1))
+    embedding = model.target.embedding[target.rows] / scale
+    output = model.output[target.rows]
+    bias = model.output_bias[target.rows]
+    if target.bos_is_copied:
+        bias[BOS] -= BELOW
+    weights = {**model.layers, "target_embedding.weight": embedding, "output_bias": bias}
     if not shared:
-        weights["source_embedding.weight"] = source
-    output = found.output[sides[1].rows]
-    if not output.equal(target):
+        weights["source_embedding.weight"] = model.source.embedding[source.rows] / scale
+    if not output.equal(embedding):
         weights["separate_output"] = output
-    weights["output_bias"] = sides[1].output_bias(found.output_bias)
-    if found.positions:
-        rows = max(map(len, found.positions))
-        for side, table in zip(("source", "target"), found.positions, strict=True):
+    if model.source.positions is not None and model.target.positions is not None:
+        tables = {"source": model.source.positions, "target": model.target.positions}
+        rows = max(map(len, tables.values()))
+        for side, table in tables.items():
             weights[f"{side}_positions.weight"] = torch.cat([table, table[-1:].expand(rows - len(table), -1)])
     return weights
 
 
-def _model_section(found: Found, weights: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
+def _model_section(model: ForeignTransformer, weights: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
     """Return the settings of the model, which is the paper's Transformer if that can express it.
 
     Raises:
         CheckpointError: a size in the settings there is not that of the weights, or there is no such Transformer.
     """
-    layers = {side: len({name.split(".")[1] for name in weights if name.startswith(f"{side}.")}) for side in _SIDES}
-    inner = (weight.size(0) for name, weight in weights.items() if name.endswith("feed_forward.inner.weight"))
+    places = {tuple(name.split(".")[:2]) for name in model.layers}  # such as ("encoder", "0")
+    sides = [side for side, _ in places]
     sizes = {
-        "d_model": found.output.size(1),
-        "d_ff": next(inner, 0),
-        "num_layers": layers["encoder"],
-        "num_decoder_layers": layers["decoder"],
+        "d_model": model.output.size(1),
+        "d_ff": len(weights["encoder.0.feed_forward.inner.weight"]),
+        "num_layers": sides.count("encoder"),
+        "num_decoder_layers": sides.count("decoder"),
     }
-    settings = {**sizes, **found.settings, "output_bias": True, "separate_output": "separate_output" in weights}
-    if found.positions:
+    for name, size in sizes.items():
+        given = model.settings.get(name, size)
+        if given != size:
+            raise CheckpointError(
+                f"{path}: its weights do not fit its settings: {name} is {size} in the weights, and {shown(given)} "
+                "there"
+            )
+    settings = {**model.settings, **sizes, "output_bias": True}
+    if "separate_output" in weights:
+        settings["separate_output"] = True
+    if "source_positions.weight" in weights:
         settings |= {"positions": "learned", "max_positions": len(weights["source_positions.weight"])}
+    imported = bool(_ADDED & settings.keys())
     try:
-        config = restored(ImportedTransformerConfig, settings, str(path))
+        config = restored(ImportedTransformerConfig if imported else TransformerConfig, settings, str(path))
     except UsageError as error:
         raise CheckpointError(str(error)) from error
-    values = dataclasses.asdict(config)
-    for name, size in sizes.items():
-        if values[name] != size:
-            sizes_of_it = f"{name} is {size} in the weights, and {values[name]} there"
-            raise CheckpointError(f"{path}: its weights do not fit its settings: {sizes_of_it}")
-    if all(values[name] == _DEFAULTS[name] for name in _ADDED):
-        return {"name": "transformer"} | {name: value for name, value in values.items() if name not in _ADDED}
-    return {"name": "imported_transformer", **values}
+    return {"name": "imported_transformer" if imported else "transformer", **dataclasses.asdict(config)}
 
 
 def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequence[Any], options: ImportOptions) -> Any:

@@ -88,9 +88,20 @@ def float_weights(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
+def read_program(module: str) -> dict[str, Any]:
+    """Return the content of program.json beside the file `module`: what another program's models have.
+
+    `values`: settings, and the values that our Transformer can express, with null where there may be no such setting.
+    `off`: settings that must do nothing. `any`: settings of any value, which are read elsewhere or have no effect on
+    outputs. `names`: our names of layers and norms by those there, with {} for the number of a layer.
+    """
+    program: dict[str, Any] = json.loads(Path(module).with_name("program.json").read_text(encoding="utf-8"))
+    return program
+
+
 def check_settings(
     settings: Mapping[str, Any],
-    known: Path,
+    known: Mapping[str, Any],
     path: Path,
     others: Collection[str] = (),
     of_model: re.Pattern[str] = _OF_MODEL,
@@ -98,22 +109,20 @@ def check_settings(
     """Check the settings that the other program's Transformer reads, and warn of unknown ones.
 
     Args:
-        known: a JSON file with three entries. `values`: settings, and the values that our Transformer can express, with
-            null where there may be no such setting. `off`: settings that must do nothing. `any`: settings of any value,
-            which are read elsewhere or have no effect on outputs.
+        known: as `read_program` returns it.
         others: more settings of any value.
         of_model: what is in the names of settings of models, where `settings` has those of training, too.
 
     Raises:
         CheckpointError: a setting has another value than the supported ones.
     """
-    lists = json.loads(known.read_text(encoding="utf-8"))
-    for name, values in (lists["values"] | dict.fromkeys(lists["off"], OFF)).items():
-        if (value := settings.get(name)) not in values:
+    for name, values in (known["values"] | dict.fromkeys(known["off"], OFF)).items():
+        value = settings.get(name)
+        if value not in values:
             names = values[:1] if values is OFF else values
             expected = " or ".join(repr(each) for each in names if each is not None)
             raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}")
-    names = {*lists["values"], *lists["off"], *lists["any"], *others}
+    names = {*known["values"], *known["off"], *known["any"], *others}
     unknown = [
         name for name, value in settings.items() if name not in names and of_model.search(name) and value not in OFF
     ]

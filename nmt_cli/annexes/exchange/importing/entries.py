@@ -27,13 +27,6 @@ class Entries(NamedTuple):
     rows: Tensor  # the id there of each
     bos_is_copied: bool  # BOS is another symbol there
 
-    def output_bias(self, bias: Tensor) -> Tensor:
-        """Return the bias [V] of our logits, of theirs."""
-        ours = bias[self.rows]
-        if self.bos_is_copied:
-            ours[BOS] -= BELOW
-        return ours
-
 
 def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entries:
     """Return the entries of a vocabulary.

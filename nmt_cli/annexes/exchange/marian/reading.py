@@ -15,12 +15,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt_cli.annexes.exchange.importing.assembly import Found, assembled, names_of
+from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, our_layers
 from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, saved_objects
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
-from nmt_cli.annexes.exchange.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, STACKS, marian_to_ours
+from nmt_cli.annexes.exchange.marian.weights import (
+    NAMES,
+    OUTPUT,
+    OUTPUT_BIAS,
+    PROGRAM,
+    SETTINGS,
+    SHARED,
+    SIDES,
+    marian_to_ours,
+)
 from nmt_cli.config import flag
 from nmt_cli.data.subwords import LARGEST_FILE
 from nmt_cli.errors import CheckpointError, UsageError
@@ -53,26 +62,20 @@ def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Impo
     embeddings = [marian_to_ours("embedding.weight", matrix) for matrix in embeddings_of(weights, shared, folder)]
     source, target = vocabularies_of(folder, shared)
     start = config.get("decoder_start_token_id")
+    source_start = start if shared else source.get(SPECIAL_SYMBOLS[BOS], source.get(SPECIAL_SYMBOLS[PAD]))
     path = folder / "tokenizer_config.json"
     tokenizer = _object(path) if path.is_file() else {}
-    names = names_of(STACKS, weights)
-    ours = {theirs: name for name, theirs in names.items()}
-    layers = {
-        name: marian_to_ours(ours.get(name, name), weight) for name, weight in weights.items() if ".layers." in name
-    }
-    found = Found(
+    layers = our_layers({name: weight for name, weight in weights.items() if ".layers." in name}, NAMES, weights_file)
+    model = ForeignTransformer(
+        source=Side(source, embeddings[0], source_start, tokenizer.get("source_lang")),
+        target=Side(target, embeddings[1], start, tokenizer.get("target_lang")),
         settings=settings,
-        names=names,
-        weights=layers,
-        embeddings=embeddings,
+        layers={name: marian_to_ours(name, weight) for name, weight in layers.items()},
         output=embeddings[1],
         output_bias=weights[OUTPUT_BIAS][0] if OUTPUT_BIAS in weights else torch.zeros(len(embeddings[1])),
-        vocabularies=[source, target],
-        starts=[start if shared else source.get(SPECIAL_SYMBOLS[BOS], source.get(SPECIAL_SYMBOLS[PAD])), start],
-        languages=[tokenizer.get(name) for name in ("source_lang", "target_lang")],
     )
     models = replace(options, subwords=folder / "source.spm", target_subwords=folder / "target.spm")
-    return assembled(weights_file, found, models, pieces_of)
+    return assembled(weights_file, model, models, pieces_of)
 
 
 def settings_of(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -81,8 +84,8 @@ def settings_of(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it cannot express the model.
     """
-    check_settings(config, Path(__file__).with_name("settings.json"), path)
-    settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
+    check_settings(config, PROGRAM, path)
+    settings: dict[str, Any] = {"attention_biases": True}
     for ours, names in SETTINGS.items():
         values = [config[name] for name in names if name in config]
         if any(value != values[0] for value in values):

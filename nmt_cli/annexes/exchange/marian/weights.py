@@ -6,23 +6,21 @@ them in turn (section 3.5). So the features of the model's width are in another 
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
-from nmt_cli.annexes.exchange.importing.assembly import read_stacks
+from nmt_cli.annexes.exchange.fairseq.reading import NAMES as NAMES_OF_FAIRSEQ
+from nmt_cli.annexes.exchange.importing.checks import read_program
 
-_SETTINGS = Path(__file__).with_name("settings.json")
-SETTINGS: dict[str, list[str]] = json.loads(_SETTINGS.read_text(encoding="utf-8"))["ours"]
+PROGRAM = read_program(__file__)
+SETTINGS: dict[str, list[str]] = PROGRAM["settings"]
 """Our settings, and Marian's. Dropout has the same defaults."""
 SHARED = "model.shared.weight"
 SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 """The embeddings of a shared vocabulary, and of source and target."""
 OUTPUT = "lm_head.weight"  # tied to the embedding
 OUTPUT_BIAS = "final_logits_bias"  # [1, V]
-STACKS = read_stacks(__file__)
+NAMES = {f"model.{name}": ours for name, ours in NAMES_OF_FAIRSEQ.items()}
 _READING = ("w_q.weight", "w_k.weight", "w_v.weight", "inner.weight")  # columns are the features of the model
 _WRITING = ("w_o", "outer", "norm")  # rows are
 

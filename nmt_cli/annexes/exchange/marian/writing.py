@@ -16,8 +16,9 @@ from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from nmt_cli.annexes.exchange.export.comparison import Comparison, expressible, refuse
+from nmt_cli.annexes.exchange.importing.assembly import renamed
 from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
-from nmt_cli.annexes.exchange.marian.weights import OUTPUT_BIAS, SETTINGS, SHARED, SIDES, STACKS, ours_to_marian
+from nmt_cli.annexes.exchange.marian.weights import NAMES, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, ours_to_marian
 from nmt_cli.checkpoint import weights_of
 from nmt_cli.config import flag
 from nmt_cli.data import unicode
@@ -117,14 +118,14 @@ def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights by Marian's names. Biases that the model does not have are zeros."""
-    weights = weights_of(model)
-    theirs: dict[str, Tensor] = {}
-    for stack, layers in zip(STACKS, (model.config.num_layers, model.config.decoder_layers), strict=True):
-        for ours, name in stack.names(range(layers)).items():
-            weight = weights.get(ours)
-            if weight is None:
-                weight = torch.zeros(len(theirs[name.removesuffix("bias") + "weight"]))
-            theirs[name] = ours_to_marian(ours, weight)
+    names = {ours: name for name, ours in NAMES.items()}
+    theirs = {
+        renamed(name, names): ours_to_marian(name, weight)
+        for name, weight in weights_of(model).items()
+        if name.startswith(("encoder.", "decoder."))
+    }
+    for name in [name for name in theirs if name.endswith(".weight")]:
+        theirs.setdefault(name.removesuffix("weight") + "bias", torch.zeros(len(theirs[name])))
     embeddings = model.source_embedding.weight, model.target_embedding.weight
     shared = embeddings[0] is embeddings[1]
     for name, embedding in [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True):

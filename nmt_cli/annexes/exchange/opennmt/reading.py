@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt_cli.annexes.exchange.importing.assembly import Found, assembled, half_sinusoids, names_of, read_stacks
-from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights
+from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, half_sinusoids, our_layers
+from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, read_program
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.errors import CheckpointError
@@ -25,10 +25,8 @@ takes = "a checkpoint of a Transformer of OpenNMT-py 3 (model_step_100000.pt)"
 
 _PAD = "<blank>"  # the name there of our PAD
 _POSITIONS = 5000  # that its encodings have
-_STACKS = read_stacks(__file__)
-_EMBEDDINGS = "{}.embeddings.make_embedding.emb_luts.0.weight"
+_PROGRAM = read_program(__file__)
 _NO_WEIGHTS = re.compile(r"\.pe\.pe$")
-_SETTINGS = Path(__file__).with_name("settings.json")
 
 
 def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
@@ -39,30 +37,31 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
     model, vocab = vars(saved["opt"]), saved["vocab"]
-    vocabularies = [ids_of(vocab[side]) for side in ("src", "tgt")]
     start = vocab.get("decoder_start_token") or SPECIAL_SYMBOLS[BOS]
-    check_settings(model, _SETTINGS, path)
+    check_settings(model, _PROGRAM, path)
     weights = weights_of(saved, path)
-    embeddings = [weights.pop(_EMBEDDINGS.format(side)) for side in ("encoder", "decoder")]
+
+    def side(name: str, entries: Sequence[str]) -> Side:
+        ids = ids_of(entries)
+        embedding = weights.pop(f"{name}.embeddings.make_embedding.emb_luts.0.weight")
+        return Side(ids, embedding, ids.get(start), positions=positions_of(model, embedding.size(1)))
+
+    source, target = side("encoder", vocab["src"]), side("decoder", vocab["tgt"])
     output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
-    names = names_of(_STACKS, weights)
-    biases = any("linear_query.bias" in name for name in weights)
-    for theirs in names.values():
-        if theirs.endswith((".w_1.bias", ".w_2.bias")) and theirs not in weights:  # without add_ffnbias
-            weights[theirs] = torch.zeros(len(weights[theirs.removesuffix("bias") + "weight"]))
-    found = Found(
-        settings=settings_of(model) | {"attention_biases": biases},
-        names=names,
-        weights=weights,
-        embeddings=embeddings,
+    layers = our_layers(weights, _PROGRAM["names"], path)
+    for name, weight in [*layers.items()]:
+        if name.endswith((".inner.weight", ".outer.weight")):  # without add_ffnbias
+            layers.setdefault(name.removesuffix("weight") + "bias", torch.zeros(len(weight)))
+    transformer = ForeignTransformer(
+        source,
+        target,
+        settings=settings_of(model) | {"attention_biases": "encoder.0.self_attention.w_q.bias" in layers},
+        layers=layers,
         output=output,
         output_bias=bias,
-        vocabularies=vocabularies,
-        starts=[vocabulary.get(start) for vocabulary in vocabularies],
         scaled=bool(model.get("position_encoding")),
-        positions=positions_of(model, output.size(1)),
     )
-    return assembled(path, found, options)
+    return assembled(path, transformer, options)
 
 
 def weights_of(saved: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
@@ -100,11 +99,11 @@ def _first(rate: Any) -> float:
     return float(rate[0] if isinstance(rate, list) else rate)
 
 
-def positions_of(model: Mapping[str, Any], d_model: int) -> list[Tensor] | None:
-    """Return the encodings [positions, d_model] of both sides, if they are not as in section 3.5 of the paper."""
+def positions_of(model: Mapping[str, Any], d_model: int) -> Tensor | None:
+    """Return the encodings [positions, d_model], if they are not as in section 3.5 of the paper."""
     if not model.get("position_encoding") or model.get("position_encoding_type") != "SinusoidalConcat":
         return None
-    return [half_sinusoids(0, _POSITIONS, d_model)] * 2
+    return half_sinusoids(0, _POSITIONS, d_model)
 
 
 def ids_of(tokens: Sequence[str]) -> dict[str, int]:

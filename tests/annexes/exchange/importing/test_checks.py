@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -78,30 +77,26 @@ def test_weights_become_float32(model: Path) -> None:
     assert (weights["a"].dtype, weights["a"].tolist()) == (torch.float32, [1.0] * 4)
 
 
-@pytest.fixture
-def known(tmp_path: Path) -> Path:
-    settings = {"values": {"act": ["relu", "gelu", None], "scale": [True]}, "off": ["gate"], "any": ["heads"]}
-    (tmp_path / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    return tmp_path / "settings.json"
+KNOWN = {"values": {"act": ["relu", "gelu", None], "scale": [True]}, "off": ["gate"], "any": ["heads"]}
 
 
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", []])
-def test_a_setting_that_is_off_is_supported(known: Path, value: Any) -> None:
-    check_settings({"scale": True, "gate": value}, known, Path("model.pt"))
+def test_a_setting_that_is_off_is_supported(value: Any) -> None:
+    check_settings({"scale": True, "gate": value}, KNOWN, Path("model.pt"))
 
 
-def test_other_settings_are_refused_by_name(known: Path) -> None:
+def test_other_settings_are_refused_by_name() -> None:
     with pytest.raises(CheckpointError, match=r"^model.pt: .* its gate is True, expected False$"):
-        check_settings({"scale": True, "gate": True}, known, Path("model.pt"))
+        check_settings({"scale": True, "gate": True}, KNOWN, Path("model.pt"))
     with pytest.raises(CheckpointError, match=r"its act is 'silu', expected 'relu' or 'gelu'$"):
-        check_settings({"scale": True, "act": "silu"}, known, Path("model.pt"))
+        check_settings({"scale": True, "act": "silu"}, KNOWN, Path("model.pt"))
     with pytest.raises(CheckpointError, match="its scale is None, expected True"):
-        check_settings({}, known, Path("model.pt"))
+        check_settings({}, KNOWN, Path("model.pt"))
 
 
-def test_unknown_settings_of_a_model_are_named(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_settings_of_a_model_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2, "layer": 3}
-    check_settings({"scale": True, **settings}, known, Path("model.pt"), others=["layer"])
+    check_settings({"scale": True, **settings}, KNOWN, Path("model.pt"), others=["layer"])
     assert capsys.readouterr().err.endswith("does not use: ['new_attention']\n")
 
 

@@ -239,7 +239,7 @@ def change(path: Path, **fields: Any) -> None:
         ("config.json", {"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
         ("config.json", {"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
         ("config.json", {"activation_function": ["relu"]}, "--activation must be"),
-        ("config.json", {"d_model": "wide"}, "--d-model must be of type int"),
+        ("config.json", {"d_model": "wide"}, "d_model is 16 in the weights, and 'wide' there"),
         ("config.json", {"decoder_start_token_id": 9999}, "the first symbol of outputs"),
         ("vocab.json", {"<pad>": None}, "expected different ids"),
         ("vocab.json", {CODES[0]: -1}, "expected different ids"),
