@@ -16,10 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.annexes.parsing.linearisation import Meaning, Tag
 from nmt_cli.annexes.parsing.symbols import TreeLimits
 from nmt_cli.annexes.parsing.task import GrammarConfig, ParsingTask
-from nmt_cli.annexes.parsing.trees import Close, Open, line_words
+from nmt_cli.annexes.parsing.trees import Close, Event, Leaf, Open, line_words
 from nmt_cli.decoding.constraints import Rule
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchSettings
@@ -73,14 +72,14 @@ class GrammarState:
             kinds = 0 if depth else END
         return kinds, self.labels[-1] if depth and not self.opens_in_row else None
 
-    def advance(self, meaning: Meaning | None) -> GrammarState | None:
+    def advance(self, meaning: Event | None) -> GrammarState | None:
         """Return the state after a symbol, or None if the symbol is not allowed."""
         kinds, closing = self.allowed()
         left = self.symbols_left - 1
         match meaning:
             case Open(label) if kinds & OPENING:
                 return GrammarState(self.words_left, left, self.limits, (*self.labels, label), self.opens_in_row + 1)
-            case Tag() if kinds & LEAF:
+            case Leaf() if kinds & LEAF:
                 return GrammarState(self.words_left - 1, left, self.limits, self.labels)
             case Close(label) if label == closing:
                 return GrammarState(self.words_left, left, self.limits, self.labels[:-1])
@@ -91,13 +90,13 @@ class GrammarState:
 class SymbolMasks:
     """The kinds of the vocabulary's symbols, as masks."""
 
-    meanings: Sequence[Meaning | None]
+    meanings: Sequence[Event | None]
     rows: Tensor  # [8, V]: row r is true for ids of a kind in the sum r
     closing: dict[str, int]  # the id of each label's closing bracket
 
     @classmethod
-    def of(cls, meanings: Sequence[Meaning | None], device: torch.device) -> SymbolMasks:
-        kind = {Open: OPENING, Tag: LEAF}  # closing brackets are allowed one by one
+    def of(cls, meanings: Sequence[Event | None], device: torch.device) -> SymbolMasks:
+        kind = {Open: OPENING, Leaf: LEAF}  # closing brackets are allowed one by one
         kinds = [END if i == EOS else kind.get(type(meaning), 0) for i, meaning in enumerate(meanings)]
         rows = (torch.arange(8, device=device).unsqueeze(1) & torch.tensor(kinds, device=device)) > 0
         closing = {meaning.label: i for i, meaning in enumerate(meanings) if isinstance(meaning, Close)}

@@ -41,10 +41,10 @@ class Parameters:
 
     def same_label(self, one: str, other: str) -> bool:
         """Whether two labels are equal. Equality is not transitive."""
-        return one == other or (one, other) in self.equal_labels or (other, one) in self.equal_labels
+        return one == other or not self.equal_labels.isdisjoint([(one, other), (other, one)])
 
     def same_word(self, one: str, other: str) -> bool:
-        return one == other or (one, other) in self.equal_words or (other, one) in self.equal_words
+        return one == other or not self.equal_words.isdisjoint([(one, other), (other, one)])
 
     def deletes_bracket(self, label: str) -> bool:
         """Whether a bracket with this label (without functional tags) or an equal one does not count."""

@@ -25,16 +25,6 @@ FLAT_LABEL = "S"  # the label of the only constituent if a sequence has no leaf
 _NAME = re.compile(r"[^\s()]+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """The symbol of one word."""
-
-    tag: str
-
-
-Meaning = Open | Tag | Close  # the meaning of a target symbol; None is used for a symbol without meaning
-
-
 class Linearisation(ABC):
     """A way to write trees as symbols. The meaning of a symbol does not depend on its context."""
 
@@ -46,8 +36,8 @@ class Linearisation(ABC):
     def symbol(self, event: Event) -> str: ...
 
     @abstractmethod
-    def meaning(self, symbol: str) -> Meaning | None:
-        """Return the meaning of the symbol, or None."""
+    def meaning(self, symbol: str) -> Event | None:
+        """Return the meaning of the symbol, or None. A leaf has no word."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +53,9 @@ class Vinyals(Linearisation):
             case _:
                 return UNKNOWN_TAG
 
-    def meaning(self, symbol: str) -> Meaning | None:
+    def meaning(self, symbol: str) -> Event | None:
         if symbol == UNKNOWN_TAG:
-            return Tag(symbol)
+            return Leaf(symbol, "")
         if symbol[:1] not in ("(", ")") or not _NAME.fullmatch(symbol, 1):
             return None
         return Open(symbol[1:]) if symbol.startswith("(") else Close(symbol[1:])
@@ -86,14 +76,14 @@ class Authors(Linearisation):
             case Leaf(tag, _):
                 return f"~{tag}" if _needs_mark(tag) or tag in self.labels else tag
 
-    def meaning(self, symbol: str) -> Meaning | None:
+    def meaning(self, symbol: str) -> Event | None:
         marked_label, marked, ending = (symbol.startswith(mark) for mark in ("~(", "~", "/"))
         name = symbol[2 if marked_label else 1 if marked or ending else 0 :]
         if not _NAME.fullmatch(name) or symbol in SPECIAL_SYMBOLS:
             return None
         if ending:
             return Close(name)
-        return Open(name) if marked_label or self._is_label(symbol) else Tag(name)
+        return Open(name) if marked_label or self._is_label(symbol) else Leaf(name, "")
 
     def _is_label(self, symbol: str) -> bool:
         return symbol in self.labels and not _needs_mark(symbol)
@@ -133,14 +123,14 @@ class _Builder:
         self.stack: list[str] = []  # labels of the open constituents
         self.repairs: Counter[str] = Counter()
 
-    def add(self, meaning: Meaning | None) -> None:
+    def add(self, meaning: Event | None) -> None:
         match meaning:
             case None:
                 self.repairs["meaningless"] += 1
             case Open(label):
                 self.events.append(meaning)
                 self.stack.append(label)
-            case Tag(tag):
+            case Leaf(tag, _):
                 if self.used == len(self.words):
                     self.repairs["surplus words"] += 1
                 else:

@@ -10,14 +10,22 @@ from typing import Any
 
 from nmt_cli.annexes.parsing.evalb import score_brackets
 from nmt_cli.annexes.parsing.evalb_parameters import COLLINS
-from nmt_cli.annexes.parsing.linearisation import Meaning, repair
+from nmt_cli.annexes.parsing.linearisation import repair
 from nmt_cli.annexes.parsing.symbols import LINEARISATIONS, TreeSymbols
-from nmt_cli.annexes.parsing.trees import line_tree, line_words, read_clean_trees, retagged, tree_line, treebank_files
+from nmt_cli.annexes.parsing.trees import (
+    Event,
+    line_tree,
+    line_words,
+    read_clean_trees,
+    retagged,
+    tree_line,
+    treebank_files,
+)
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
 from nmt_cli.data.subwords import LARGEST
 from nmt_cli.data.vocabulary import Vocabulary
-from nmt_cli.interfaces import SPECIAL_SYMBOLS
+from nmt_cli.interfaces import SPECIAL_SYMBOLS, UNK
 from nmt_cli.registry import configures, option, register
 from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
@@ -96,7 +104,7 @@ class ParsingTask(VocabularyTask):
         self._set(subwords.load(folder, content["words"]), TreeSymbols.from_json(content["trees"]))
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        return self.words, self._symbols
+        return self.words, subwords.WholeTokens([*SPECIAL_SYMBOLS, *self.trees.symbols])
 
     def probe(self) -> list[int]:
         return self.words.encode(_PROBE)
@@ -117,8 +125,8 @@ class ParsingTask(VocabularyTask):
         return self.words.encode(_sentence(line))
 
     def encode_target(self, line: str) -> list[int]:
-        ids = self._symbols.encode(" ".join(self.trees.linearisation.symbols(line_tree(line))))
-        return [i + self._offset if i >= len(SPECIAL_SYMBOLS) else i for i in ids]
+        symbols = self.trees.linearisation.symbols(line_tree(line))
+        return [self._ids.get(symbol, UNK) for symbol in symbols]
 
     def source_tokens(self, ids: Sequence[int]) -> list[str]:
         return self.target_tokens(ids) if self.shared_vocabulary else self.words.pieces(ids)
@@ -138,10 +146,10 @@ class ParsingTask(VocabularyTask):
         tree, repairs = repair(symbols, words, self.trees.linearisation)
         return tree_line(tree), repairs
 
-    def meanings(self) -> list[Meaning | None]:
+    def meanings(self) -> list[Event | None]:
         """Return what each target id stands for in a tree."""
         meanings = map(self.trees.linearisation.meaning, self.trees.symbols)
-        return [*[None] * (len(SPECIAL_SYMBOLS) + self._offset), *meanings]
+        return [*[None] * (len(self._pieces) - len(self.trees.symbols)), *meanings]
 
     def drawing(self, text: str) -> Any:
         from nmt_cli.annexes.parsing.drawing import drawn
@@ -161,10 +169,9 @@ class ParsingTask(VocabularyTask):
 
     def _set(self, words: Vocabulary, trees: TreeSymbols) -> None:
         self.words, self.trees = words, trees
-        self._symbols = subwords.WholeTokens([*SPECIAL_SYMBOLS, *trees.symbols])
         before = words.pieces(range(len(words))) if self.shared_vocabulary else SPECIAL_SYMBOLS
         self._pieces = [*before, *trees.symbols]  # the written form of each target id
-        self._offset = len(before) - len(SPECIAL_SYMBOLS)  # of a symbol's target id from its id in `_symbols`
+        self._ids = {symbol: i for i, symbol in enumerate(trees.symbols, len(before))}
 
 
 def _sentence(line: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt_cli.errors import DataError, shown
-from nmt_cli.files.text import plain_or_compressed, read_lines, without_compression
+from nmt_cli.files.text import existing_file, read_lines, without_compression
 
 TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
 """Endings of treebank files, compressed or not; other files in a treebank's directories are ignored."""
@@ -97,9 +97,7 @@ def treebank_files(name: str) -> list[Path]:
                 f"{path}: no file in this directory or below ends in {', '.join(TREEBANK_ENDINGS)}, compressed or not"
             )
         return found
-    if file := plain_or_compressed(path):
-        return [file]
-    raise DataError(f"{path}: there is no such file or directory of trees, nor a compressed file, as {path}.gz")
+    return [existing_file(name)]
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
@@ -113,7 +111,9 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
     start, beginning = 0, ""  # of the tree: the line of its first bracket, and the label or bracket after it
     for number, line in enumerate(lines, start=1):
         tokens = _TOKEN.findall(line)
-        if reader.inside and (not tokens or (_begins_tree(line, tokens) and tokens[1] == beginning)):
+        # The outermost brackets of a treebank's trees begin alike, and are not indented.
+        begins_tree = line.startswith("(") and tokens[1:2] == [beginning] and beginning in {*WRAPPERS, "("}
+        if reader.inside and (begins_tree or not tokens):
             raise _not_closed(name, start, f"at line {number}")
         for position, token in enumerate(tokens):
             if not reader.inside:
@@ -127,11 +127,6 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
                 reader.events.clear()
     if reader.inside:
         raise _not_closed(name, start, "at the end of the file")
-
-
-def _begins_tree(line: str, tokens: list[str]) -> bool:
-    """Whether the line begins as the outermost bracket of a treebank's trees, which are not indented."""
-    return line.startswith("(") and tokens[1:2] != [] and tokens[1] in WRAPPERS | {"("}
 
 
 def _not_closed(name: str, start: int, where: str) -> DataError:
@@ -149,7 +144,7 @@ class _TreeReader:
     @property
     def inside(self) -> bool:
         """Whether a tree is open."""
-        return bool(self.events) or self.texts is not None
+        return self.texts is not None or bool(self.labels)
 
     def read(self, token: str) -> bool:
         """Read one token; return whether it completes a tree."""
@@ -268,11 +263,11 @@ def retagged(test: str, gold: str) -> str | None:
         None if one of the lines is not one well-formed tree, or the words differ.
     """
     try:
-        tested, right = (line_tree(line) for line in (test, gold))
+        tree, gold_tree = line_tree(test), line_tree(gold)
     except DataError:
         return None
-    leaves, gold_leaves = ([leaf for leaf in tree.leaves if leaf.tag != TRACE_TAG] for tree in (tested, right))
-    if [leaf.word for leaf in leaves] != [leaf.word for leaf in gold_leaves]:
+    leaves = [leaf for leaf in gold_tree.leaves if leaf.tag != TRACE_TAG]
+    if [leaf.word for leaf in tree.leaves if leaf.tag != TRACE_TAG] != [leaf.word for leaf in leaves]:
         return None
-    tags = iter([leaf.tag for leaf in gold_leaves])
-    return tree_line(tested.with_tags(TRACE_TAG if leaf.tag == TRACE_TAG else next(tags) for leaf in tested.leaves))
+    tags = iter(leaves)
+    return tree_line(tree.with_tags(TRACE_TAG if leaf.tag == TRACE_TAG else next(tags).tag for leaf in tree.leaves))

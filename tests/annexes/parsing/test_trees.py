@@ -167,7 +167,7 @@ def test_a_treebank_is_a_file_plain_or_compressed(tmp_path: Path) -> None:
     assert treebank_files(str(plain)) == [plain]
     assert treebank_files(str(tmp_path / "b.ptb")) == [packed]
     assert treebank_files(str(packed)) == [packed]
-    with pytest.raises(DataError, match=r"missing: there is no such file.*missing\.gz"):
+    with pytest.raises(DataError, match=r"missing: no such file.*missing\.gz"):
         treebank_files(str(tmp_path / "missing"))
 
 

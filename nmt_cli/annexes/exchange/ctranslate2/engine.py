@@ -7,10 +7,11 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ctranslate2
 import torch
@@ -121,12 +122,18 @@ def load_engine(
     return CTranslate2Engine(task, translator, *tokens_of(task), device, scores)
 
 
-class _Found(NamedTuple):
+@dataclass
+class _Output:
     """An output of CTranslate2."""
 
     ids: list[int]  # without EOS
     ended: bool  # by EOS; else it was cut at its limit
-    rank: float
+    score: float
+    token_scores: list[float] = field(default_factory=list)
+
+    def order(self) -> tuple[bool, float]:
+        """The best output is the first one, and outputs that are cut come last."""
+        return not self.ended, -self.score
 
 
 @dataclass(frozen=True)
@@ -213,33 +220,36 @@ class CTranslate2Engine:
         """Wait for the results of a batch; return its outputs."""
         with _named_errors():
             finished = [result.result() for result in results]
-        found = [self._best(request, result, search) for request, result in zip(batch, finished, strict=True)]
+        rows = [self._best(request, result, search) for request, result in zip(batch, finished, strict=True)]
         if self.scores:
-            return self._scored(batch, found, search.alpha)
-        return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
+            self._score(batch, rows, search.alpha)
+        return [[Hypothesis(output.ids, output.score, output.token_scores) for output in row] for row in rows]
 
-    def _best(self, request: Request, result: Any, search: SearchSettings) -> list[_Found]:
-        """Return the `nbest` best outputs of a result; those that are cut at the limit come last.
+    def _best(self, request: Request, result: Any, search: SearchSettings) -> list[_Output]:
+        """Return the `nbest` best outputs of a result.
 
         There are fewer if some that were cut are the same: CTranslate2 searches up to the largest limit of the batch.
         """
-        found = []
+        outputs = []
         for words, score in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._ids[word] for word in words]
             ended = ids[-1] == EOS and len(ids) <= request.limit + 1
-            rank = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
-            found.append(_Found(ids[:-1] if ended else ids[: request.limit], ended, rank))
-        best: dict[tuple[int, ...], _Found] = {}
-        for each in sorted(found, key=lambda each: (not each.ended, -each.rank)):
-            best.setdefault(tuple(each.ids), each)
+            score = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
+            outputs.append(_Output(ids[:-1] if ended else ids[: request.limit], ended, score))
+        best: dict[tuple[int, ...], _Output] = {}
+        for output in sorted(outputs, key=_Output.order):
+            best.setdefault(tuple(output.ids), output)
         return [*best.values()][: search.nbest]
 
-    def _scored(self, batch: Sequence[Request], found: list[list[_Found]], alpha: float) -> list[list[Hypothesis]]:
-        """Return the outputs of each sentence with their scores, in the order of these."""
-        sources = [request.ids for request, row in zip(batch, found, strict=True) for _ in row]
-        scores = iter(self.log_probabilities(sources, [each.ids for row in found for each in row]))
-        rows = [[(not each.ended, _hypothesis(each, next(scores), alpha)) for each in row] for row in found]
-        return [[each for _, each in sorted(row, key=lambda pair: (pair[0], -pair[1].score))] for row in rows]
+    def _score(self, batch: Sequence[Request], rows: list[list[_Output]], alpha: float) -> None:
+        """Set the scores of the outputs of each sentence, and sort them by these."""
+        sources = [request.ids for request, row in zip(batch, rows, strict=True) for _ in row]
+        scores = self.log_probabilities(sources, [output.ids for row in rows for output in row])
+        for output, token_scores in zip(chain.from_iterable(rows), scores, strict=True):
+            output.token_scores = token_scores if output.ended else token_scores[:-1]
+            output.score = math.fsum(output.token_scores) / _penalty(len(output.token_scores), alpha)
+        for row in rows:
+            row.sort(key=_Output.order)
 
     def _never(self, search: SearchSettings) -> list[list[str]]:
         return [[token] for token in self.target_tokens[len(self.target_tokens) - search.never_generated :]]
@@ -251,12 +261,6 @@ class CTranslate2Engine:
 
 def _words(tokens: Sequence[str], ids: Ids) -> list[str]:
     return [tokens[i] for i in ids]
-
-
-def _hypothesis(found: _Found, scores: list[float], alpha: float) -> Hypothesis:
-    """Return an output, given the log-probabilities of its tokens and of EOS after them."""
-    own = scores if found.ended else scores[:-1]
-    return Hypothesis(found.ids, math.fsum(own) / _penalty(len(own), alpha), own)
 
 
 def _penalty(length: int, alpha: float) -> float:

@@ -58,8 +58,7 @@ def write_export(
 
 def sample_lines(task: Task) -> list[str]:
     """Return source lines made of random entries of the vocabulary, the same at every call."""
-    size = task.source_vocabulary_size
-    entries = range(len(SPECIAL_SYMBOLS), size) if size > len(SPECIAL_SYMBOLS) else range(size)
+    entries = range(len(SPECIAL_SYMBOLS), task.source_vocabulary_size)
     draw = random.Random(1)
     rows = [task.source_tokens(draw.choices(entries, k=draw.randint(1, 30))) for _ in range(LINES)]
     subwords = any(SPACE in token for token in task.source_tokens(entries))

@@ -21,6 +21,7 @@ from nmt_cli.annexes.exchange.importing.checks import (
     check_settings,
     float_weights,
     is_language,
+    our_settings,
     read_program,
 )
 from nmt_cli.annexes.exchange.importing.importers import Imported
@@ -113,20 +114,11 @@ def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it does not have one of them.
     """
-    both = {}
-    for name, default in {"attention_heads": 8, "normalize_before": False}.items():
-        values = [model.get(f"{side}_{name}", default) for side in ("encoder", "decoder")]
-        if values[0] != values[1]:
-            raise CheckpointError(f"{path}: cannot be imported: {name} of encoder and decoder differ: {shown(values)}")
-        both[name] = values[0]
-    return {
-        "num_heads": both["attention_heads"],
-        "norm": "pre" if both["normalize_before"] else "post",
-        "activation": model.get("activation_fn") or "relu",
+    settings = our_settings(model, _PROGRAM, path)
+    return settings | {
+        "norm": "pre" if settings["norm"] else "post",
         "attention_biases": True,
         "positions": "none",
-        "dropout": model.get("dropout", 0.1),
-        "attention_dropout": model.get("attention_dropout", 0.0),
         "feed_forward_dropout": model.get("activation_dropout") or model.get("relu_dropout") or 0.0,
     }
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.exchange.importing.checks import is_language
-from nmt_cli.annexes.exchange.importing.entries import BELOW, Entries, entries
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.annexes.exchange.importing.pieces import ListedPieces, MergedPieces, SplitPieces, keep_whole
@@ -27,12 +26,14 @@ from nmt_cli.data.unicode import NONE
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.files.text import check_regular, fingerprint
-from nmt_cli.interfaces import BOS
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.streams import say, warn
 
 _ADDED = ImportedTransformerConfig.__dataclass_fields__.keys() - TransformerConfig.__dataclass_fields__.keys()
 _NUMBER = re.compile(r"\b\d+\b")
+BELOW = 20.0
+"""Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can tell."""
 
 
 class Side(NamedTuple):
@@ -97,6 +98,44 @@ def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
     return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, d_model % 2))
 
 
+class Entries(NamedTuple):
+    """The vocabulary of a side, in the order of our ids."""
+
+    pieces: list[str]
+    rows: Tensor  # the id there of each
+    bos_is_copied: bool  # BOS is another symbol there
+
+
+def entries(side: Side, path: Path) -> Entries:
+    """Return the entries of the vocabulary of a side.
+
+    Ours begin with PAD, UNK, BOS and EOS. The other entries follow in their order. Where the decoder starts with
+    another symbol than BOS, BOS gets the embedding of that symbol, and a logit with which it is never chosen.
+
+    Raises:
+        CheckpointError: a special symbol is missing, or ids are not those of different pieces.
+    """
+    "".join(side.ids).encode()  # raises an error that the importer's caller reports, unless all are text
+    size = len(side.embedding)
+    ids = list(side.ids.values())
+    if not all(type(i) is int and 0 <= i < size for i in [*ids, side.start]) or len({*ids}) < len(ids):
+        raise CheckpointError(
+            f"{path}: damaged: expected different ids below {size} for all entries of its vocabulary and for the first "
+            "symbol of outputs"
+        )
+    named = {i: piece for piece, i in side.ids.items() if piece not in SPECIAL_SYMBOLS}
+    special = [side.ids.get(symbol) for symbol in SPECIAL_SYMBOLS]
+    copied = special[BOS] != side.start
+    special[BOS] = side.start
+    for i in (PAD, UNK, EOS):
+        if special[i] is None:
+            raise CheckpointError(f"{path}: its vocabulary has no {SPECIAL_SYMBOLS[i]}")
+    taken = {row for i, row in enumerate(special) if i != BOS or not copied}
+    rest = [i for i in range(size) if i not in taken]
+    pieces = [*SPECIAL_SYMBOLS, *(named.get(i, f"<unnamed {i}>") for i in rest)]
+    return Entries(pieces, torch.tensor([*special, *rest]), copied)
+
+
 def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
     """Return the vocabulary of text that `file` splits into `pieces`, or that is split already.
 
@@ -133,7 +172,7 @@ def assembled(
         UsageError: a language is neither given nor known, or a file of subwords does not fit.
         CheckpointError: the weights do not fit a Transformer of ours.
     """
-    source, target = (entries(side.ids, len(side.embedding), side.start, path) for side in (model.source, model.target))
+    source, target = entries(model.source, path), entries(model.target, path)
     shared = source.pieces == target.pieces and model.source.embedding.equal(model.target.embedding)
     vocabularies = [
         make_vocabulary(source.pieces, options.subwords),
@@ -174,7 +213,7 @@ def _model_section(model: ForeignTransformer, weights: Mapping[str, Tensor], pat
     """Return the settings of the model, which is the paper's Transformer if that can express it.
 
     Raises:
-        CheckpointError: a size in the settings there is not that of the weights, or there is no such Transformer.
+        CheckpointError: there is no such Transformer.
     """
     places = {tuple(name.split(".")[:2]) for name in model.layers}  # such as ("encoder", "0")
     sides = [side for side, _ in places]
@@ -184,14 +223,7 @@ def _model_section(model: ForeignTransformer, weights: Mapping[str, Tensor], pat
         "num_layers": sides.count("encoder"),
         "num_decoder_layers": sides.count("decoder"),
     }
-    for name, size in sizes.items():
-        given = model.settings.get(name, size)
-        if given != size:
-            raise CheckpointError(
-                f"{path}: its weights do not fit its settings: {name} is {size} in the weights, and {shown(given)} "
-                "there"
-            )
-    settings = {**model.settings, **sizes, "output_bias": True}
+    settings = {**sizes, **model.settings, "output_bias": True}
     if "separate_output" in weights:
         settings["separate_output"] = True
     if "source_positions.weight" in weights:

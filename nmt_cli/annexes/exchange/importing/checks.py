@@ -93,7 +93,8 @@ def read_program(module: str) -> dict[str, Any]:
 
     `values`: settings, and the values that our Transformer can express, with null where there may be no such setting.
     `off`: settings that must do nothing. `any`: settings of any value, which are read elsewhere or have no effect on
-    outputs. `names`: our names of layers and norms by those there, with {} for the number of a layer.
+    outputs. `settings`: by a setting of ours those there that must be equal, and `defaults` by ours. `names`: our names
+    of layers and norms by those there, with {} for the number of a layer.
     """
     program: dict[str, Any] = json.loads(Path(module).with_name("program.json").read_text(encoding="utf-8"))
     return program
@@ -128,3 +129,24 @@ def check_settings(
     ]
     if unknown:
         warn(f"{path}: settings that nmt does not know, and does not use: {shown(unknown, 200)}")
+
+
+def our_settings(settings: Mapping[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the settings of our Transformer that those of the other program name.
+
+    Args:
+        known: as `read_program` returns it.
+
+    Raises:
+        CheckpointError: one without a default is missing, or those of encoder and decoder differ.
+    """
+    ours = {}
+    for name, names in known["settings"].items():
+        default = known["defaults"].get(name)
+        values = [default if settings.get(other) is None else settings[other] for other in names]
+        if None in values:
+            raise CheckpointError(f"{path}: damaged: it lacks {' or '.join(names)}")
+        if values[0] != values[-1]:
+            raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ: {shown(values)}")
+        ours[name] = values[0]
+    return ours

@@ -38,11 +38,25 @@ class SplitPieces(Listed):
     def makes(self, piece: str) -> bool:
         """Return whether the splitter makes `piece` of some text."""
 
-    def _serialised(self, **fields: Any) -> bytes:
+    @abstractmethod
+    def splitter(self) -> dict[str, str]:
+        """Return the argument of the class that has the splitter, by its name."""
+
+    def serialise(self) -> bytes:
+        content = {"kind": self.kind, "pieces": self._pieces, **self.splitter()}
         if self.whole:
-            fields["whole"] = sorted(self.whole)
-        content = {"kind": self.kind, "pieces": self._pieces, **fields}
+            content["whole"] = sorted(self.whole)
         return (json.dumps(content, ensure_ascii=False, indent=0) + "\n").encode()
+
+    @classmethod
+    def restored(cls, content: bytes) -> Self:
+        """Return the vocabulary that `serialise` wrote; any error of damaged JSON may be raised."""
+        fields = json.loads(content)
+        del fields["kind"]
+        return cls(**fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.restored, (self.serialise(),)
 
 
 def keep_whole(vocabularies: Sequence[SplitPieces]) -> list[str]:
@@ -68,6 +82,14 @@ class ListedPieces(SplitPieces):
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)  # unlike the constructor, it refuses an empty one
+
+    @classmethod
+    def restored(cls, content: bytes) -> Self:
+        fields = json.loads(content)
+        return cls(fields["pieces"], base64.b64decode(fields["model"], validate=True), fields.get("whole", ()))
+
+    def splitter(self) -> dict[str, str]:
+        return {"model": base64.b64encode(self.model).decode()}
 
     def makes(self, piece: str) -> bool:
         """See `SplitPieces`. Unknown characters are pieces, too, which the model does not list."""
@@ -95,18 +117,6 @@ class ListedPieces(SplitPieces):
     def texts(self) -> list[str]:
         is_byte, id_of = self._processor.is_byte, self._processor.piece_to_id
         return ["" if i <= EOS or is_byte(id_of(piece)) else self._word(piece) for i, piece in enumerate(self._pieces)]
-
-    def serialise(self) -> bytes:
-        return self._serialised(model=base64.b64encode(self.model).decode())
-
-    @classmethod
-    def restored(cls, content: bytes) -> Self:
-        """Return the vocabulary that `serialise` wrote; any error of damaged JSON may be raised."""
-        fields = json.loads(content)
-        return cls(fields["pieces"], base64.b64decode(fields["model"], validate=True), fields.get("whole", ()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._pieces, self.model, self.whole)
 
 
 class MergedPieces(SplitPieces):
@@ -167,14 +177,5 @@ class MergedPieces(SplitPieces):
         joined = [piece.removesuffix(JOINER) if piece.endswith(JOINER) else piece + SPACE for piece in self._pieces]
         return [*[""] * (EOS + 1), *joined[EOS + 1 :]]
 
-    def serialise(self) -> bytes:
-        return self._serialised(merges=self.merges)
-
-    @classmethod
-    def restored(cls, content: bytes) -> Self:
-        """Return the vocabulary that `serialise` wrote; any error of damaged JSON may be raised."""
-        fields = json.loads(content)
-        return cls(fields["pieces"], fields["merges"], fields.get("whole", ()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._pieces, self.merges, self.whole)
+    def splitter(self) -> dict[str, str]:
+        return {"merges": self.merges}

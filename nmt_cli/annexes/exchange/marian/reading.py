@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, our_layers
-from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, saved_objects
+from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, our_settings, saved_objects
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
@@ -25,7 +25,6 @@ from nmt_cli.annexes.exchange.marian.weights import (
     OUTPUT,
     OUTPUT_BIAS,
     PROGRAM,
-    SETTINGS,
     SHARED,
     SIDES,
     marian_to_ours,
@@ -53,7 +52,10 @@ def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Impo
     if given := [flag(name) for name in _TEXT if getattr(options, name)]:
         raise UsageError(f"{given[0]} cannot be used with {folder}, which has its own SentencePiece models")
     config = _object(folder / "config.json")
-    settings = settings_of(config, folder / "config.json")
+    check_settings(config, PROGRAM, folder / "config.json")
+    settings = our_settings(config, PROGRAM, folder / "config.json") | {"attention_biases": True}
+    if settings["activation"] == "silu":
+        settings["activation"] = "swish"
     weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if weights_file is None:
         raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
@@ -76,27 +78,6 @@ def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Impo
     )
     models = replace(options, subwords=folder / "source.spm", target_subwords=folder / "target.spm")
     return assembled(weights_file, model, models, pieces_of)
-
-
-def settings_of(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of our Transformer.
-
-    Raises:
-        CheckpointError: it cannot express the model.
-    """
-    check_settings(config, PROGRAM, path)
-    settings: dict[str, Any] = {"attention_biases": True}
-    for ours, names in SETTINGS.items():
-        values = [config[name] for name in names if name in config]
-        if any(value != values[0] for value in values):
-            raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ")
-        if len(values) < len(names) and "dropout" not in ours:
-            raise CheckpointError(f"{path}: damaged: it lacks {' or '.join(names)}")
-        if values:
-            settings[ours] = values[0]
-    if settings["activation"] == "silu":
-        settings["activation"] = "swish"
-    return settings
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

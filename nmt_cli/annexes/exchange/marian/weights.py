@@ -13,8 +13,6 @@ from nmt_cli.annexes.exchange.fairseq.reading import NAMES as NAMES_OF_FAIRSEQ
 from nmt_cli.annexes.exchange.importing.checks import read_program
 
 PROGRAM = read_program(__file__)
-SETTINGS: dict[str, list[str]] = PROGRAM["settings"]
-"""Our settings, and Marian's. Dropout has the same defaults."""
 SHARED = "model.shared.weight"
 SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 """The embeddings of a shared vocabulary, and of source and target."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nmt_cli.annexes.exchange.export.comparison import Comparison, expressible, refuse
 from nmt_cli.annexes.exchange.importing.assembly import renamed
 from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
-from nmt_cli.annexes.exchange.marian.weights import NAMES, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, ours_to_marian
+from nmt_cli.annexes.exchange.marian.weights import NAMES, OUTPUT_BIAS, PROGRAM, SHARED, SIDES, ours_to_marian
 from nmt_cli.checkpoint import weights_of
 from nmt_cli.config import flag
 from nmt_cli.data import unicode
@@ -148,7 +148,7 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
-        **{name: getattr(config, ours) for ours, names in SETTINGS.items() for name in names},
+        **{name: getattr(config, ours) for ours, names in PROGRAM["settings"].items() for name in names},
         **_SPECIAL_IDS,
         "forced_eos_token_id": None,
         "dtype": "float32",

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, half_sinusoids, our_layers
-from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, read_program
+from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, our_settings, read_program
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.errors import CheckpointError
@@ -55,7 +55,7 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     transformer = ForeignTransformer(
         source,
         target,
-        settings=settings_of(model) | {"attention_biases": "encoder.0.self_attention.w_q.bias" in layers},
+        settings=settings_of(model, path) | {"attention_biases": "encoder.0.self_attention.w_q.bias" in layers},
         layers=layers,
         output=output,
         output_bias=bias,
@@ -78,25 +78,15 @@ def weights_of(saved: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     return float_weights({name: each for name, each in everything.items() if not _NO_WEIGHTS.search(name)}, path)
 
 
-def settings_of(model: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the settings of our Transformer that weights do not show."""
+    settings = our_settings(model, _PROGRAM, path)
+    for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
+        rate = settings[name]
+        settings[name] = float(rate[0] if isinstance(rate, list) else rate)  # of the first part of training
     interleaved = model.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
-    return {
-        "num_heads": model.get("heads", 8),
-        "norm": "pre",
-        "norm_epsilon": model.get("norm_eps", 1e-6),
-        "source_end": False,
-        "activation": model.get("pos_ffn_activation_fn", "relu"),
-        "positions": "sinusoidal" if model.get("position_encoding") and interleaved else "none",
-        "dropout": _first(model.get("dropout", 0.1)),
-        "attention_dropout": _first(model.get("attention_dropout", 0.0)),
-        "feed_forward_dropout": _first(model.get("dropout", 0.1)),
-    }
-
-
-def _first(rate: Any) -> float:
-    """Return the rate of the beginning of training: options have a list of rates for parts of it."""
-    return float(rate[0] if isinstance(rate, list) else rate)
+    positions = "sinusoidal" if model.get("position_encoding") and interleaved else "none"
+    return settings | {"norm": "pre", "source_end": False, "positions": positions}
 
 
 def positions_of(model: Mapping[str, Any], d_model: int) -> Tensor | None:

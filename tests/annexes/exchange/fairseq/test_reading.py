@@ -166,8 +166,11 @@ def test_other_versions(nmt: Run, changed: Callable[..., Path], saved: dict[str,
     [
         ({"arch": "lightconv"}, "architecture is 'lightconv'"),
         ({"activation_fn": "gelu_accurate"}, "activation_fn is 'gelu_accurate'"),
-        ({"encoder_attention_heads": 4}, "attention_heads of encoder and decoder differ"),
-        ({"decoder_normalize_before": True}, "normalize_before of encoder and decoder differ"),
+        ({"encoder_attention_heads": 4}, "encoder_attention_heads and decoder_attention_heads differ: [4, 2]"),
+        (
+            {"decoder_normalize_before": True},
+            "encoder_normalize_before and decoder_normalize_before differ: [False, True]",
+        ),
         ({**PRE, "no_decoder_final_norm": True}, "its no_decoder_final_norm is True"),
         *[
             ({name: value}, f"its {name} is {value!r}")
