@@ -63,10 +63,9 @@ def _greedy(engine: CTranslate2Engine, comparison: Comparison) -> list[list[int]
 def write(model: Transformer, task: Task, folder: Path, quantization: str = "float32") -> None:
     """Write the model and its vocabularies to the existing directory `folder`, as CTranslate2 reads them."""
     spec = converted(model)
-    for register, tokens in zip(
-        (spec.register_source_vocabulary, spec.register_target_vocabulary), tokens_of(task), strict=True
-    ):
-        register(tokens)
+    source_tokens, target_tokens = tokens_of(task)
+    spec.register_source_vocabulary(source_tokens)
+    spec.register_target_vocabulary(target_tokens)
     spec.validate()
     spec.optimize(quantization)  # also: a matrix that is used three times is written once
     spec.save(str(folder))

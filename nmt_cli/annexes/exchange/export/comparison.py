@@ -100,7 +100,11 @@ class Comparison:
         ]
 
     def log_probabilities(self, targets: Sequence[Ids], model: Any = None) -> list[list[float]]:
-        """Return the model's log-probabilities of the tokens of each target, and of EOS after them."""
+        """Return the log-probabilities of the tokens of each target, and of EOS after them.
+
+        Args:
+            model: a function that returns logits [1, T, V] of source [1, S] and target_in [1, T]. [default: the model]
+        """
         results = []
         for source, target in zip(self.sources, targets, strict=True):
             batch = collate([source], [target])

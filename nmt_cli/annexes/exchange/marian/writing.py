@@ -197,16 +197,15 @@ def compare(model: Any, task: Any, samples: Sequence[str], folder: Path) -> Sequ
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}")
     cleans = unicode.cleans(task.config.normalization, task.config.normalization_version)
-    log_probabilities, outputs = [], []
-    for line, ids, output, limit in zip(
-        samples, comparison.sources, comparison.outputs, comparison.limits, strict=True
-    ):
+    for line, ids in zip(samples, comparison.sources, strict=True):
         for text in (line, f"\u00ad {line.replace(' ', '  ')} \u2581") if cleans else (line,):
             if tokenizer(text)["input_ids"] != [*ids, EOS]:
                 raise CheckpointError(f"transformers {transformers.__version__} has other ids for {shown(text)}")
-        source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
-        logits = theirs(source, decoder_input_ids=torch.tensor([[BOS, *output]])).logits[0]
-        log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())
-        generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
+    outputs = []
+    for ids, limit in zip(comparison.sources, comparison.limits, strict=True):
+        generated = theirs.generate(torch.tensor([[*ids, EOS]]), num_beams=1, max_length=limit + 1)[0, 1:].tolist()
         outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
+    log_probabilities = comparison.log_probabilities(
+        comparison.outputs, lambda source, target_in: theirs(source, decoder_input_ids=target_in).logits
+    )
     return [f"ids: those of {len(samples)} lines are equal", *comparison.report(log_probabilities, outputs)]
