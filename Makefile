@@ -20,8 +20,11 @@ WORKERS ?= 2
 VERSIONS ?= torch==2.11.0 torch==2.13.0 torch
 TESTS ?=
 
+# The tests and the examples of the documentation start hundreds of programs, which start faster from cached bytecode.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
-TEST := -m pytest -n $(WORKERS) --dist loadfile
+TEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
@@ -45,16 +48,17 @@ quickstart: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" recipes/quickstart.sh
 
 # One thread for each worker, so that workers do not compete for cores. The tests of a file share trained models, so
-# they run in the same worker. They start hundreds of programs, which start faster from cached bytecode.
+# they run in the same worker. They run in the order of their names: xdist's own order ends with the files of one or two
+# tests, which take the longest.
 test: $(STAMP)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python $(TEST)
+	OMP_NUM_THREADS=1 $(BIN)/python $(TEST)
 
 # VERSIONS=torch takes the newest one only, and TESTS=tests/unit some tests. Each version has an environment.
 test-versions:
 	@set -eux; for version in $(VERSIONS); do \
 		test -x .venv-$$version/bin/pip || $(PYTHON) -m venv .venv-$$version; \
 		.venv-$$version/bin/python -m pip install --upgrade --upgrade-strategy eager $$version --editable '.[dev]'; \
-		PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 .venv-$$version/bin/python $(TEST) $(TESTS); \
+		OMP_NUM_THREADS=1 .venv-$$version/bin/python $(TEST) $(TESTS); \
 	done
 
 # The documentation runs its examples in one thread, beside the checks of types.

@@ -74,7 +74,7 @@ class World:
 
     def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
         """Start a logical OR of each flag over the ranks, beside the GPU; the returned function waits for it."""
-        counts = torch.tensor(flags, dtype=torch.uint8)
+        counts = torch.tensor(flags, dtype=torch.uint8, device="cpu")
         work = _start_reduce(counts, dist.ReduceOp.MAX, self.gloo)
 
         def answer() -> list[bool]:

@@ -20,10 +20,8 @@ from nmt_cli.registry import discover
 
 NARROW = {"num_layers": 1, "d_model": 64, "d_ff": 128}
 TRANSFORMERS: dict[str, dict[str, Any]] = {
-    "transformer_base": {},
     "transformer_big": {"clip_norm": 1.0},
     "table3_A_h1": {"d_model": 512},
-    "table3_B_dk16": {},
     "table3_B_dk32": {"query_key_norm": True, "activation": "squared_relu"},
     "table3_E": {"norm": "pre", "gated_feed_forward": True, "attention_biases": True, "output_bias": True},
     "parsing_wsj": {},

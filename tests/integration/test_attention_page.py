@@ -12,7 +12,8 @@ from browser import Browser
 
 import nmt_cli
 from nmt_cli import checkpoint, registry
-from nmt_cli.annexes.report.attention import html, sentences_of
+from nmt_cli.annexes.report.attention import sentences_of
+from nmt_cli.annexes.report.page import page as page_with
 from nmt_cli.checkpoint import Contents
 from nmt_cli.interfaces import BOS, EOS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
@@ -43,7 +44,7 @@ def saved(folder: Path, **fields: Any) -> Path:
 def page_of(model: Path, path: Path) -> Path:
     translator = nmt_cli.load(model, device="cpu", max_length_offset=2)
     sentences = sentences_of(translator, dict(zip("123", LINES, strict=True)))
-    path.write_bytes(html("model", sentences))
+    path.write_bytes(page_with("Attention", "model", ["attention"], {"sentences": sentences}))
     return path
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import smoothed_cross_entropy
 from nmt_cli.data.batching import default_micro_batches
 from nmt_cli.device import Plain
 
+Nmt = Callable[..., subprocess.CompletedProcess[str]]
 EXACT = {"dropout": 0.0, "max_steps": 30, "log_every": 1, "save_every": 30, "precision": "float32"}
 
 
@@ -27,39 +27,29 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package without the directory."""
     folder = tmp_path_factory.mktemp("without")
     source = Path(nmt_cli.__file__).parent
-    shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__", "fast"))
+    shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("fast"))
     # The finder of an editable installation would find the original.
     (folder / "nmt_cli" / "fast.py").write_text("raise ModuleNotFoundError(__name__, name=__name__)\n")
     return folder
 
 
-def nmt(*words: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | ({"PYTHONPATH": str(path)} if path is not None else {})
-    command = [sys.executable, "-P", "-m", "nmt_cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
-
-
-def test_losses_and_outputs_are_the_same(without: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_losses_and_outputs_are_the_same(nmt: Nmt, without: Path, tiny_data: Path, tmp_path: Path) -> None:
     records, outputs = [], []
-    for name, path in (("with", None), ("without", without)):
-        trained = nmt("train", tiny_data, "--out", tmp_path / name, *tiny_run.flags(**EXACT), path=path)
-        assert trained.returncode == 0, trained.stderr
+    for name, place in (("with", {}), ("without", {"PYTHONPATH": str(without)})):
+        nmt("train", tiny_data, "--out", tmp_path / name, *tiny_run.flags(**EXACT), **place)
         records.append(tiny_run.metrics(tmp_path / name))
         computed_by = checkpoint.read_contents(checkpoint.locate(tmp_path / name)).computed_by
-        assert computed_by == ("fast on cpu" if path is None else "plain on cpu")
+        assert computed_by == ("plain on cpu" if place else "fast on cpu")
         lines = tmp_path / "lines"
         lines.write_text("".join(f"{name_of(n, 'en')}\n" for n in range(5, 995, 33)))
-        translated = nmt("translate", tmp_path / "with", "-i", lines, "--workers", 1, path=path)
-        assert translated.returncode == 0, translated.stderr
-        outputs.append(translated.stdout)
+        outputs.append(nmt("translate", tmp_path / "with", "-i", lines, "--workers", 1, **place).stdout)
     assert len(records[0]) == 30
     for ours, theirs in zip(*records, strict=True):
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-5)
         assert theirs["gradient_norm"] == pytest.approx(ours["gradient_norm"], rel=1e-3)
     assert outputs[0] == outputs[1]
     assert len(outputs[0].splitlines()) == 30
-    refused = nmt("translate", tmp_path / "with", "--dtype", "int8", "-i", lines, path=without)
-    assert refused.returncode == 2
+    refused = nmt("translate", tmp_path / "with", "--dtype", "int8", "-i", lines, code=2, **place)
     assert "--dtype int8 needs nmt_cli.fast: use float32 or bfloat16" in refused.stderr
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +92,7 @@ def test_long_lines_are_named(options: ScoreTargetsOptions, capfd: pytest.Captur
 
 @pytest.mark.parametrize(("source", "target", "piped"), [(7, 5, False), (0, 7, False), (7, 5, True), (0, 7, True)])
 def test_different_numbers_of_lines(
-    options: ScoreTargetsOptions, tmp_path: Path, source: int, target: int, piped: bool
+    options: ScoreTargetsOptions, tmp_path: Path, forked_nmt: Path, source: int, target: int, piped: bool
 ) -> None:
     """Files are compared before the work, a pipe when one side ends."""
     for name, lines, count in (("source", SOURCE, source), ("target", TARGET, target)):
@@ -106,10 +105,10 @@ def test_different_numbers_of_lines(
             score_targets(options)
         assert (tmp_path / "out").read_text() == "precious"
         return
-    command = [sys.executable, "-m", "nmt_cli", "score-targets", *map(str, options.checkpoints), "--device", "cpu"]
-    command += ["--target", str(options.target), "--read-ahead", "2"]
+    command = [forked_nmt, "score-targets", *options.checkpoints, "--device", "cpu"]
+    command += ["--target", options.target, "--read-ahead", "2"]
     given = (tmp_path / "source").read_bytes()
-    done = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(command, input=given, capture_output=True, timeout=300, check=False)
     assert done.returncode == 1
     assert message in done.stderr.decode()
     assert b"perplexity" not in done.stderr

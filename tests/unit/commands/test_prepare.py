@@ -295,8 +295,8 @@ def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, 
     command = [sys.executable, "-m", "nmt_cli", *arguments(text, *flags)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
-        while not process.stderr.readline().startswith(stage):
-            pass
+        while not (line := process.stderr.readline()).startswith(stage):
+            assert line, "it has ended"
         if stop == signal.SIGKILL:
             process.kill()
         else:
@@ -305,7 +305,7 @@ def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, 
         assert process.returncode in {-stop, 128 + stop}  # Python may exit by the signal; a shell reports the same
         assert "Traceback" not in error
         with contextlib.suppress(ProcessLookupError):
-            for _ in range(200):
+            for _ in range(2000):
                 os.killpg(process.pid, 0)
                 time.sleep(0.05)
             pytest.fail("worker processes are still running")

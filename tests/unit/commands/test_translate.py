@@ -103,11 +103,13 @@ def test_n_best(settings: TranslateCommandOptions) -> None:
     assert [rows[0][2], rows[2][2], rows[3][2]] == best
 
 
-def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path) -> None:
+def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path, forked_nmt: Path) -> None:
     plain = run(settings, b"abc\nde\n")
     assert run(settings, gzip.compress(b"abc\nde\n")) == plain  # under a plain name
-    with start(settings.checkpoints[0], "--beam", "2", "--output", str(tmp_path / "out.gz")) as process:
-        assert process.communicate(gzip.compress(b"abc\nde\n"), timeout=PATIENCE)[0] == b""
+    flags = ("--device", "cpu", "--max-length-offset", "3", "--beam", "2", "--output", tmp_path / "out.gz")
+    command = [forked_nmt, "translate", settings.checkpoints[0], *flags]
+    done = subprocess.run(command, input=gzip.compress(b"abc\nde\n"), stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b""
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode().split("\n")[:-1] == plain
     with pytest.raises(DataError, match=r"in: .*gzip"):
         run(settings, gzip.compress(os.urandom(1000))[:50])
@@ -313,7 +315,7 @@ def test_closed_streams(tiny_checkpoint: Path, tmp_path: Path, closed: str, code
     command = f'exec "$@" {closed}'
     given = ["sh", "-c", command, "sh", *NMT, str(tiny_checkpoint), "--device", "cpu", "--max-length-offset", "3"]
     with (tmp_path / "in").open() as text:
-        done = subprocess.run(given, stdin=text, capture_output=True, timeout=120, check=False)
+        done = subprocess.run(given, stdin=text, capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == code
     assert message in done.stderr
     assert b"Traceback" not in done.stderr
