@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt_cli.decoding.choice import topk
 from nmt_cli.decoding.options import SearchSettings
-from nmt_cli.decoding.topk import topk
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, DecoderState, Hypothesis
 

@@ -16,20 +16,18 @@ from functools import partial
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.annexes.search.settings import SamplingConfig
 from nmt_cli.decoding.beam_search import LengthPenalty, check_probabilities, restrict
+from nmt_cli.decoding.choice import drawn, topk
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchOptions, SearchSettings
-from nmt_cli.decoding.topk import topk
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
-BLOCK = 64  # columns of a block of the vocabulary, for a draw
 AT_A_TIME = 64
 """Samples of a sentence at a time: the memory and time that a state of the decoder needs grow with their square."""
 
@@ -115,35 +113,8 @@ def draw(scores: Tensor, random: Tensor, options: SamplingConfig) -> Tensor:
     if options.top_p is not None:
         scores, within = _nucleus(scores, options.top_p)
         columns = within if columns is None else columns.gather(1, within)
-    place = drawn(scores.exp(), random).unsqueeze(1)
+    place = drawn(scores.exp(), torch.arange(len(scores), device=scores.device), random).unsqueeze(1)
     return (place if columns is None else columns.gather(1, place)).squeeze(1)
-
-
-def drawn(probabilities: Tensor, random: Tensor) -> Tensor:
-    """Return a column [N] of each row, drawn with its two numbers of `random` [N, 2], which are in [0, 1).
-
-    First a block of columns, then a column of the block. A rounding error changes a draw where a random number is next
-    to a boundary of the cumulative distribution. Two short distributions have far fewer boundaries than one over the
-    vocabulary.
-
-    Args:
-        probabilities: [N, C]; those of a row need not sum to 1.
-    """
-    spare = -probabilities.shape[1] % BLOCK
-    blocks = F.pad(probabilities, (0, spare)).view(len(probabilities), -1, BLOCK)  # [N, C / BLOCK, BLOCK]
-    block = _inverted(blocks.sum(dim=2), random[:, 0])
-    rows = torch.arange(len(blocks), device=blocks.device)
-    place = block * BLOCK + _inverted(blocks[rows, block], random[:, 1])
-    return place.clamp(max=probabilities.shape[1] - 1)  # in the padding if no token is possible: all are NaN
-
-
-def _inverted(weights: Tensor, random: Tensor) -> Tensor:
-    """The column [N] where the cumulative distribution of `weights` [N, C] passes `random` [N]."""
-    cumulative = weights.double().cumsum(dim=1)
-    total = cumulative[:, -1]
-    point = torch.minimum(random * total, total.nextafter(torch.zeros_like(total)))  # below the total, if rounded
-    place = torch.searchsorted(cumulative, point.unsqueeze(1), right=True)
-    return place.squeeze(1).clamp(max=weights.shape[1] - 1)
 
 
 def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:

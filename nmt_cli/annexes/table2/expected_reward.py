@@ -31,12 +31,12 @@ from torch.utils.checkpoint import checkpoint
 from nmt_cli.annexes.table2.settings import ExpectedRewardConfig
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
+from nmt_cli.decoding.choice import drawn
 from nmt_cli.device import autocast, fast, product_dtype
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss
 
 NEVER = [PAD, BOS]  # ids that are not part of an output
 ROWS = 512  # rows of the logits [ROWS, V] that exist at a time
-BLOCK = 64  # columns of a block of the vocabulary, for a draw
 
 
 class ExpectedReward(LabelSmoothedCrossEntropy):
@@ -123,32 +123,6 @@ def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:
             state = state.select(rows)
         rows = torch.arange(rows.numel(), device=device).view_as(rows)
     return torch.stack(samples, 2)
-
-
-def drawn(probabilities: Tensor, rows: Tensor, random: Tensor) -> Tensor:
-    """Return a column for each of `rows` [M], drawn with two numbers `random` [M, 2] of [0, 1).
-
-    First a block of columns, then a column of the block. A rounding error changes a draw where a random number is next
-    to a boundary of the cumulative distribution. Two short distributions have far fewer boundaries than one over the
-    vocabulary.
-
-    Args:
-        probabilities: [N, C] of the columns of each row. They need not sum to 1.
-    """
-    spare = -probabilities.shape[1] % BLOCK
-    blocks = F.pad(probabilities, (0, spare)).view(len(probabilities), -1, BLOCK)  # [N, C / BLOCK, BLOCK]
-    block = _inverted(blocks.sum(dim=2)[rows], random[:, 0])
-    place = block * BLOCK + _inverted(blocks[rows, block], random[:, 1])
-    return place.clamp(max=probabilities.shape[1] - 1)  # in the padding if no token is possible: all are NaN
-
-
-def _inverted(weights: Tensor, random: Tensor) -> Tensor:
-    """The column [N] where the cumulative distribution of `weights` [N, C] passes `random` [N]."""
-    cumulative = weights.double().cumsum(dim=1)
-    total = cumulative[:, -1]
-    point = torch.minimum(random * total, total.nextafter(torch.zeros_like(total)))  # below the total, if rounded
-    place = torch.searchsorted(cumulative, point.unsqueeze(1), right=True)
-    return place.squeeze(1).clamp(max=weights.shape[1] - 1)
 
 
 def rewards_of(samples: Tensor, references: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.annexes.search import sampling as module
-from nmt_cli.annexes.search.sampling import draw, drawn, sample, uniforms
+from nmt_cli.annexes.search.sampling import draw, sample, uniforms
 from nmt_cli.annexes.search.settings import SamplingConfig
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchSettings
@@ -106,11 +106,6 @@ def test_a_large_vocabulary(share: float | None) -> None:
     chi_square = ((found - expected) ** 2 / expected)[expected > 0].sum().item()
     freedom = len(shares) - 1
     assert abs(chi_square - freedom) < 4 * math.sqrt(2 * freedom)
-
-
-def test_a_draw_of_a_diverged_model_is_a_token() -> None:
-    random = torch.rand((2, 2), dtype=torch.float64)
-    assert drawn(torch.full((2, 5), torch.nan), random).lt(5).all()
 
 
 def test_a_share_that_one_token_has_exactly_needs_no_other() -> None:

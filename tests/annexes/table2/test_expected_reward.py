@@ -16,7 +16,6 @@ from nmt_cli.annexes.table2.expected_reward import (
     ExpectedReward,
     ExpectedRewardConfig,
     draw,
-    drawn,
     gleu,
     ngrams,
     rewards_of,
@@ -220,10 +219,3 @@ def test_gleu_is_nltks() -> None:
     for output, target, expected in [*NLTK, ([], [4], 0.0), ([], [], 0.0)]:
         assert gleu(ngrams(output), ngrams(target)) == pytest.approx(expected)
         assert gleu(ngrams(target), ngrams(output)) == pytest.approx(expected)
-
-
-def test_a_draw_takes_the_probabilities_of_its_row_even_where_a_diverged_model_has_none() -> None:
-    p = torch.rand((3, 700), generator=torch.Generator().manual_seed(1))
-    rows, random = torch.tensor([2, 0, 0, 1]), torch.rand((4, 2), dtype=torch.float64)
-    assert torch.equal(drawn(p, rows, random), drawn(p[rows], torch.arange(4), random))
-    assert drawn(torch.full((1, 5), torch.nan), torch.tensor([0, 0]), random[:2]).lt(5).all()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.decoding.topk import BLOCK, topk
+from nmt_cli.decoding.choice import BLOCK, drawn, topk
 
 
 @given(
@@ -33,3 +33,10 @@ def test_equals_topk_where_no_values_are_equal(width: int) -> None:
     expected = scores.topk(5, dim=1)
     assert torch.equal(values, expected.values)
     assert torch.equal(columns, expected.indices)
+
+
+def test_a_draw_takes_the_probabilities_of_its_row_even_where_a_diverged_model_has_none() -> None:
+    p = torch.rand((3, 700), generator=torch.Generator().manual_seed(1))
+    rows, random = torch.tensor([2, 0, 0, 1]), torch.rand((4, 2), dtype=torch.float64)
+    assert torch.equal(drawn(p, rows, random), drawn(p[rows], torch.arange(4), random))
+    assert drawn(torch.full((1, 5), torch.nan), torch.tensor([0, 0]), random[:2]).lt(5).all()
