@@ -15,10 +15,11 @@ Methods: TypeAlias = Mapping[Any, Any]
 def exchange(model: nn.Module, methods: Methods) -> None:
     """Give each module that has one of the `methods` the faster one, as a method of a class of its own.
 
-    A subclass that has other lines keeps them. The modules of one class share the new one, and so compiled code.
+    A subclass that has other lines keeps them. The modules of one class share the new one, and so compiled code. What
+    was exchanged before is exchanged anew.
     """
     for module in model.modules():
-        kind: Any = type(module)
+        kind: Any = class_of(module)
         faster = [(name, method) for old, method in methods.items() if getattr(kind, name := old.__name__, None) is old]
         if faster:
             module.__class__ = _with_methods(kind, tuple(faster))

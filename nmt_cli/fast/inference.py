@@ -18,22 +18,22 @@ from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.fast.cpu.attention import softmax_
-from nmt_cli.fast.exchange import class_of
-from nmt_cli.fast.layout import layout_of
+from nmt_cli.fast.exchange import class_of, exchange
+from nmt_cli.fast.layout import by_row, by_sentence
 from nmt_cli.fast.packing import Packing
-from nmt_cli.fast.products import frozen_linear
-from nmt_cli.fast.rows import embedded
-from nmt_cli.layers.attention import AttentionMask, Layout, MultiHeadAttention
+from nmt_cli.fast.products import Product, frozen_linear
+from nmt_cli.fast.rows import encode
+from nmt_cli.layers.attention import AttentionMask, Kernel, MultiHeadAttention
 from nmt_cli.layers.sublayer import FeedForward, Residual
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 FIRST_COLUMNS = 64
 """Columns of a new cache."""
 
-Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Equation 1 for keys in any order.
 
 [A, H, W, d_k], [A, H, S, d_k], [A, H, S, d_v] and a mask [A * H, W, S] of 0 and -inf -> [A, H, W, d_v].
@@ -41,13 +41,13 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def attend_in_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """See `Attend`. On a CPU this is faster than PyTorch's kernel."""
+    """See `Attention`. On a CPU this is faster than PyTorch's kernel."""
     scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=query.size(3) ** -0.5)
     return torch.bmm(softmax_(scores), value.flatten(0, 1)).view(*query.shape[:3], -1)
 
 
 def attend_in_one_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """See `Attend`. A single 0 hides nothing. Other masks need a last dimension that is not expanded."""
+    """See `Attention`. A single 0 hides nothing. Other masks need a last dimension that is not expanded."""
     seen = None if mask.numel() == 1 else mask.view(-1, min(query.size(1), len(mask)), *mask.shape[1:])
     return F.scaled_dot_product_attention(query, key, value, seen)
 
@@ -75,120 +75,71 @@ class Step:
         return (self.columns == 0).nonzero()[:, 2].view(*self.columns.shape[:2], -1)
 
 
-class FrozenAttention:
-    """`MultiHeadAttention` with frozen projections.
+class Past:
+    """The layout of self-attention in a step: the newest positions attend to their own pasts, and enter the `cache`.
 
-    These modules are plain objects. A short step is mostly Python, and calls of an `nn.Module` look for hooks.
+    Args:
+        cache: keys and values of the layer, [A, H, at least C, d_k + d_v].
     """
 
-    def __init__(self, attention: MultiHeadAttention, dtype: str, attend: Attend) -> None:
-        letters = ("q", "kv") if attention.cross else ("qkv",)
-        self.products = {each: frozen_linear(*attention.stacked(each), dtype=dtype) for each in letters}
-        self.output = frozen_linear(attention.w_o.weight, attention.w_o.bias, dtype)
-        self.split, self.kernel, self.d_k, self.attend = attention.split, attention.kernel, attention.d_k, attend
+    def __init__(self, step: Step, cache: Tensor, attention: Attention) -> None:
+        self.step, self.cache, self.attention = step, cache, attention
 
-    def heads(self, x: Tensor, letters: str) -> list[Tensor]:
-        """See `MultiHeadAttention`."""
-        return self.split(self.products[letters](x), letters)
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`: [N, H, d_k], [N, H, d_k] and [N, H, d_v] -> [N, H, d_v]."""
+        A, _, C = self.step.columns.shape
+        query, key = kernel.placed(query, self.step.position), kernel.placed(key, self.step.position)
+        self.cache[:, :, self.step.newest] = by_sentence(torch.cat([key, value], 2), A)
+        d_k = query.size(2)
+        if kernel.window != -1:
+            return self._over_gathered(kernel, query)
+        keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
+        return by_row(self.attention(by_sentence(query, A), keys, values, self.step.mask))
 
-    def encoded(self, x: Tensor, layout: Layout) -> Tensor:
-        """Attention among the rows `x` [N, d_model] of the source: [N, d_model]."""
-        return self.output(layout.attend(self.kernel, *self.heads(x, "qkv")).flatten(1))
-
-    def over_past(self, x: Tensor, step: Step, cache: Tensor) -> Tensor:
-        """Attention of the newest positions `x` [N, d_model] to their own pasts; they enter the cache of the layer.
-
-        Args:
-            cache: keys and values [A, H, at least C, d_k + d_v].
-        """
-        A, _, C = step.columns.shape
-        query, key, value = self.heads(x, "qkv")
-        query, key = self.kernel.placed(query, step.position), self.kernel.placed(key, step.position)
-        cache[:, :, step.newest] = _by_sentence(torch.cat([key, value], 2), A)
-        if self.kernel.window != -1:
-            return self.output(self._over_gathered(query, step, cache).flatten(1))
-        keys, values = cache.narrow(2, 0, C).tensor_split((self.d_k,), 3)
-        return self.output(_by_row(self.attend(_by_sentence(query, A), keys, values, step.mask)))
-
-    def over_source(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """Attention of `x` [N, d_model] to keys and values `memory` [A, H, S, d_k + d_v], by a mask as in `Attend`."""
-        (query,) = self.heads(x, "q")
-        keys, values = memory.tensor_split((self.d_k,), 3)
-        return self.output(_by_row(self.attend(_by_sentence(query, len(memory)), keys, values, mask)))
-
-    def _over_gathered(self, query: Tensor, step: Step, cache: Tensor) -> Tensor:
+    def _over_gathered(self, kernel: Kernel, query: Tensor) -> Tensor:
         """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each hypothesis as a sequence."""
-        A, W, T = step.own.shape
-        H = cache.size(1)
-        index = step.own.view(A, 1, W * T, 1).expand(A, H, W * T, cache.size(3))
-        past = cache.gather(2, index).view(A, H, W, T, -1).transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
-        mask = AttentionMask(causal=True, offset=T - 1)
-        heads: Tensor = self.kernel(query[:, :, None], past[..., : self.d_k], past[..., self.d_k :], mask)
+        A, W, T = self.step.own.shape
+        H, both = self.cache.size(1), self.cache.size(3)
+        index = self.step.own.view(A, 1, W * T, 1).expand(A, H, W * T, both)
+        past = self.cache.gather(2, index).view(A, H, W, T, both).transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
+        keys, values = past.tensor_split((query.size(2),), 3)
+        heads: Tensor = kernel(query[:, :, None], keys, values, AttentionMask(causal=True, offset=T - 1))
         return heads[:, :, 0]
 
 
-class FrozenFeedForward:
-    """`FeedForward` with frozen products, of which the first has the activation in it."""
+class ToSource:
+    """The layout of attention from the newest positions to the keys and values of their sentences.
 
-    def __init__(self, layer: FeedForward, dtype: str) -> None:
-        self.inner = frozen_linear(layer.inner.weight, layer.inner.bias, dtype, layer.activation)
-        self.factor = None if layer.factor is None else frozen_linear(layer.factor.weight, dtype=dtype)
-        self.outer = frozen_linear(layer.outer.weight, layer.outer.bias, dtype)
+    Args:
+        mask: as in `Attention`.
+    """
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """[N, d_model] -> [N, d_model]."""
-        inner = self.inner(x)
-        return self.outer(inner if self.factor is None else inner * self.factor(x))
+    def __init__(self, mask: Tensor, attention: Attention) -> None:
+        self.mask, self.attention = mask, attention
 
-
-class FrozenResidual:
-    """`Residual` without dropout."""
-
-    def __init__(self, around: Residual) -> None:
-        norm = around.norm
-        self.norm = partial(
-            torch.layer_norm, normalized_shape=norm.normalized_shape, weight=norm.weight, bias=norm.bias, eps=norm.eps
-        )
-        self.pre_norm = around.pre_norm
-
-    def __call__(self, x: Tensor, sublayer: Callable[..., Tensor], *others: Any) -> Tensor:
-        """See `Residual`; the sub-layer gets the `others`, too."""
-        if self.pre_norm:
-            return x + sublayer(self.norm(x), *others)
-        return self.norm(x + sublayer(x, *others))
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`: [N, H, d_k], [A, H, S, d_k] and [A, H, S, d_v] -> [N, H, d_v]."""
+        return by_row(self.attention(by_sentence(query, key.size(0)), key, value, self.mask))
 
 
-class FrozenEncoderLayer:
-    """`EncoderLayer` for decoding."""
-
-    def __init__(self, layer: EncoderLayer, dtype: str, attend: Attend) -> None:
-        self.self_attention = FrozenAttention(layer.self_attention, dtype, attend)
-        self.feed_forward = _frozen_feed_forward(layer.feed_forward, dtype)
-        self.around_self_attention = FrozenResidual(layer.around_self_attention)
-        self.around_feed_forward = FrozenResidual(layer.around_feed_forward)
-
-    def __call__(self, x: Tensor, own: Layout) -> Tensor:
-        """See `EncoderLayer`."""
-        x = self.around_self_attention(x, self.self_attention.encoded, own)
-        return self.around_feed_forward(x, self.feed_forward)
+def frozen_heads(self: Any, x: Tensor, letters: str) -> list[Tensor]:
+    """See `MultiHeadAttention.heads`."""
+    return self.split(self.products[letters](x), letters)
 
 
-class FrozenDecoderLayer:
-    """`DecoderLayer` for one position."""
+def residual(self: Any, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    """See `Residual`. A call for no dropout would cost time."""
+    if self.pre_norm:
+        return x + sublayer(self.norm(x))
+    return self.norm(x + sublayer(x))
 
-    def __init__(self, layer: DecoderLayer, dtype: str, attend: Attend) -> None:
-        self.self_attention = FrozenAttention(layer.self_attention, dtype, attend)
-        self.cross_attention = FrozenAttention(layer.cross_attention, dtype, attend)
-        self.feed_forward = _frozen_feed_forward(layer.feed_forward, dtype)
-        self.around_self_attention = FrozenResidual(layer.around_self_attention)
-        self.around_cross_attention = FrozenResidual(layer.around_cross_attention)
-        self.around_feed_forward = FrozenResidual(layer.around_feed_forward)
 
-    def __call__(self, x: Tensor, step: Step, cache: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
-        """[N, d_model] -> [N, d_model]; see `FrozenAttention.over_past` and `over_source`."""
-        x = self.around_self_attention(x, self.self_attention.over_past, step, cache)
-        x = self.around_cross_attention(x, self.cross_attention.over_source, memory, source_mask)
-        return self.around_feed_forward(x, self.feed_forward)
+METHODS = {
+    MultiHeadAttention.heads: frozen_heads,
+    Residual.forward: residual,
+    FeedForward.forward: FeedForward.forward,  # in place of that of training
+}
+"""What is exchanged in the copy of a model that decodes."""
 
 
 @dataclass
@@ -247,7 +198,7 @@ class FrozenTransformer:
 
     Args:
         dtype: of the matrix products with weights, float32, bfloat16 or int8.
-        attend: the function that computes attention to caches.
+        attention: the function that computes attention to caches.
         activations: the type of all else, but the log-probabilities are float32.
 
     Raises:
@@ -258,7 +209,7 @@ class FrozenTransformer:
         self,
         model: Transformer,
         dtype: str = "float32",
-        attend: Attend = attend_in_products,
+        attention: Attention = attend_in_products,
         activations: torch.dtype = torch.float32,
     ) -> None:
         self.vocabulary_size = model.vocabulary_size
@@ -266,15 +217,17 @@ class FrozenTransformer:
         self.has_constant_shapes = full and all_frozen(model)  # steps can have, without host waits
         self._output = frozen_linear(model.output_weight, model.output_bias, dtype)
         self._model = _evaluated(model, activations)
-        self._encoder = [FrozenEncoderLayer(layer, dtype, attend) for layer in self._model.encoder]
-        self._decoder = [FrozenDecoderLayer(layer, dtype, attend) for layer in self._model.decoder]
+        self._attention, self._d_k = attention, self._model.config.head_widths()[0]
+        self._cross_attentions = [layer.cross_attention for layer in self._model.decoder]
+        for layer in [*self._model.encoder, *self._model.decoder]:
+            freeze(layer, dtype)
 
     @torch.no_grad()
     def start(self, source: Tensor) -> TransformerState:
         """Encode `source` [B, S], and compute the keys and values of every decoder layer."""
         sources = Packing.of(self._model.real(source), multiple=1)
-        memory = self._encoded(source, sources)
-        heads = (layer.cross_attention.heads(memory, "kv") for layer in self._decoder)
+        memory = encode(self._model, source, sources)
+        heads = (attention.heads(memory, "kv") for attention in self._cross_attentions)
         caches = [sources.unpack(torch.cat(pair, 2)).transpose(1, 2).contiguous() for pair in heads]
         B, H, _, width = caches[0].shape
         padding = sources.padding()
@@ -290,8 +243,10 @@ class FrozenTransformer:
         encoding, step = state.extend(model.target_positions)
         x = model.target_embedding(tokens) + encoding
         source_mask = x.new_zeros(1, 1, 1) if state.source_mask is None else state.source_mask.flatten(0, 1)
-        for layer, memory, cache in zip(self._decoder, state.source, state.target, strict=True):
-            x = layer(x, step, cache, memory, source_mask)
+        across = ToSource(source_mask, self._attention)
+        for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
+            own = Past(step, cache, self._attention)
+            x = layer.forward(x, memory.tensor_split((self._d_k,), 3), own, across)
         logits = self._output(model.decoder_norm(x))
         if logits.dtype != torch.float32:
             return torch.log_softmax(logits, dim=1, dtype=torch.float32), state
@@ -300,14 +255,6 @@ class FrozenTransformer:
     def encodings(self, positions: int) -> Tensor:
         """The encodings of the first target positions: [positions, d_model]."""
         return self._model.target_positions(0, positions)
-
-    def _encoded(self, source: Tensor, sources: Packing) -> Tensor:
-        """The encoder output [N, d_model] of the rows of `source` [B, S]."""
-        model, layout = self._model, layout_of(sources, sources)
-        x = embedded(model, model.source_embedding, model.source_positions, source, sources)
-        for layer in self._encoder:
-            x = layer(x, layout)
-        return model.encoder_norm(x)
 
 
 def takes(model: Any) -> TypeGuard[Transformer]:
@@ -333,16 +280,51 @@ def _evaluated(model: Transformer, activations: torch.dtype) -> Transformer:
     """Return a copy in evaluation mode that shares its weights, or has them in the type of `activations`."""
     types = {torch.float32: activations}
     tensors = (*model.parameters(), *model.buffers())
-    return deepcopy(model, {id(tensor): tensor.to(types.get(tensor.dtype)) for tensor in tensors}).eval()
+    copy = deepcopy(model, {id(tensor): tensor.to(types.get(tensor.dtype)) for tensor in tensors}).eval()
+    exchange(copy, METHODS)
+    return copy
 
 
-def _frozen_feed_forward(layer: Any, dtype: str) -> Callable[[Tensor], Tensor]:
-    """Return a feed-forward layer for decoding. One of another class may have a method `freeze(dtype)`."""
-    if class_of(layer) is FeedForward:
-        return FrozenFeedForward(layer, dtype)
-    if hasattr(layer, "freeze"):
-        layer.freeze(dtype)
-    return layer
+def unchanged(x: Tensor) -> Tensor:
+    """Return `x`."""
+    return x
+
+
+def freeze(layer: Any, dtype: str) -> None:
+    """Lay out the weights of a layer's products, and let it call its parts directly.
+
+    A short step is mostly Python, and a call of an `nn.Module` looks for hooks. A feed-forward layer of another class
+    than `FeedForward` may have a method `freeze(dtype)`.
+    """
+
+    def product(linear: nn.Linear, activation: str = "none") -> Product:
+        return frozen_linear(linear.weight, linear.bias, dtype, activation)
+
+    for name, part in layer.named_children():
+        kind, attributes = class_of(part), vars(part)  # an attribute is in place of the module of the same name
+        if kind is MultiHeadAttention:
+            attributes.update(products={}, w_o=product(part.w_o), kernel=part.kernel)
+            for letters in ("q", "kv") if part.cross else ("qkv",):
+                weight, bias = part.stacked(letters)
+                part.products[letters] = frozen_linear(weight, bias, dtype)
+        elif kind is FeedForward:
+            attributes.update(inner=product(part.inner, part.activation), activate=unchanged)
+            attributes.update(outer=product(part.outer), dropout=unchanged)
+            if part.factor is not None:
+                attributes["factor"] = product(part.factor)
+        elif kind is Residual:
+            norm = part.norm
+            norm = partial(
+                torch.layer_norm,
+                normalized_shape=norm.normalized_shape,
+                weight=norm.weight,
+                bias=norm.bias,
+                eps=norm.eps,
+            )
+            attributes["norm"] = norm
+        elif hasattr(part, "freeze"):
+            part.freeze(dtype)
+        vars(layer)[name] = part.forward
 
 
 def _with_columns(cache: Tensor, columns: Tensor, capacity: int) -> Tensor:
@@ -352,14 +334,3 @@ def _with_columns(cache: Tensor, columns: Tensor, capacity: int) -> Tensor:
     copy = cache.new_empty(A, H, capacity, width)
     copy[:, :, : columns.size(1)] = cache.flatten(0, 2).index_select(0, rows.flatten()).view(*rows.shape, width)
     return copy
-
-
-def _by_sentence(rows: Tensor, sentences: int) -> Tensor:
-    """[N, H, width] -> [A, H, W, width]."""
-    N, H, width = rows.shape
-    return rows.view(sentences, N // sentences, H, width).transpose(1, 2)
-
-
-def _by_row(heads: Tensor) -> Tensor:
-    """[A, H, W, width] -> [N, H * width]."""
-    return heads.transpose(1, 2).flatten(2).flatten(0, 1)

@@ -63,19 +63,19 @@ class Binned:
         """See `Layout`."""
         assert kernel.window is not None
         query, key = kernel.placed(query, self.queries[:, None]), kernel.placed(key, self.keys[:, None])
-        query, key, value = (_by_sentence(rows, len(self.allowed)) for rows in (query, key, value))
+        query, key, value = (by_sentence(rows, len(self.allowed)) for rows in (query, key, value))
         # Neighbours in a sentence are neighbours in its bin.
         near = self.allowed if kernel.window < 0 else self.allowed.tril(kernel.window).triu(-kernel.window)
         rate = kernel.dropout.rate if kernel.training else 0.0
-        return _rows(F.scaled_dot_product_attention(query, key, value, near, rate))
+        return by_row(F.scaled_dot_product_attention(query, key, value, near, rate))
 
 
-def _by_sentence(rows: Tensor, sentences: int) -> Tensor:
+def by_sentence(rows: Tensor, sentences: int) -> Tensor:
     """[N, H, width] -> [A, H, W, width]."""
     N, H, width = rows.shape
     return rows.view(sentences, N // sentences, H, width).transpose(1, 2)
 
 
-def _rows(heads: Tensor) -> Tensor:
+def by_row(heads: Tensor) -> Tensor:
     """[A, H, W, width] -> [N, H, width]."""
     return heads.transpose(1, 2).flatten(0, 1)

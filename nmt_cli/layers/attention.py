@@ -207,9 +207,9 @@ class MultiHeadAttention(nn.Module):
 
     def split(self, projected: Tensor, letters: str) -> list[Tensor]:
         """The heads in the product of `heads`, [..., H * (the widths of the letters)]."""
-        H, widths = self.num_heads, [self.d_v if letter == "v" else self.d_k for letter in letters]
-        parts = projected.split_with_sizes([H * width for width in widths], -1)
-        heads = [each.view(*each.shape[:-1], H, width) for each, width in zip(parts, widths, strict=True)]
+        H, widths = self.num_heads, {"q": self.d_k, "k": self.d_k, "v": self.d_v}
+        parts = projected.split_with_sizes([H * widths[letter] for letter in letters], -1)
+        heads = [part.view(*part.shape[:-1], H, widths[letter]) for part, letter in zip(parts, letters, strict=True)]
         if self.normalised:
             pairs = zip(letters, heads, strict=True)
             return [each if letter == "v" else F.rms_norm(each, each.shape[-1:], eps=1e-6) for letter, each in pairs]
