@@ -38,51 +38,35 @@ def sampling(config: SamplingConfig, *, settings: SearchSettings, options: Searc
     """Return the settings of a search that draws outputs, and none for the width of a beam."""
     if options.beam is not None:
         raise UsageError("--sample cannot be used with --beam: it draws outputs and does not search")
-    return replace(settings, beam=min(settings.nbest, AT_A_TIME), run=partial(sample_requests, config))
+    return replace(settings, beam=min(settings.nbest, AT_A_TIME), run=partial(sample, config))
 
 
-def sample_requests(
+@torch.inference_mode()
+def sample(
     sampling: SamplingConfig,
     model: Decodable,
     source: Tensor,
     requests: Sequence[Request],
     search: SearchSettings,
-    constraint: Constraint | None,
-) -> list[list[Hypothesis]]:
-    """Return the samples of each request, as `sample` does. They depend on its number."""
-    limits = [request.limit for request in requests]
-    numbers = [request.number for request in requests]
-    return sample(model, source, limits, search, sampling, numbers, constraint)
-
-
-@torch.inference_mode()
-def sample(
-    model: Decodable,
-    source: Tensor,
-    limits: Sequence[int],
-    search: SearchSettings,
-    sampling: SamplingConfig,
-    lines: Sequence[int],
     constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return `search.nbest` independent samples of each sentence, in the order of their numbers.
+    """Return `search.nbest` independent samples of each request, in the order of their numbers.
 
     A sample ends with EOS. It is cut at its limit, or where the constraint allows no token; then its `token_scores`
     have no entry for EOS. Scores are those of the model, as in beam search, before temperature, top-k and top-p.
 
     Args:
         source: [B, S], padded, each row ends in EOS.
-        limits: the maximum number of tokens, without EOS, of each sentence's output.
-        lines: the number of each sentence in the whole input.
+        requests: B, of which the limits and the numbers count.
         constraint: the tokens that are allowed next, for B rows.
 
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    samples: list[list[Hypothesis]] = [[] for _ in lines]
+    samples: list[list[Hypothesis]] = [[] for _ in requests]
     for first in range(0, search.nbest, AT_A_TIME):
         numbers = range(first, min(first + AT_A_TIME, search.nbest))
-        sampler = _Sampler(model, source, limits, search, sampling, lines, numbers, constraint)
+        sampler = _Sampler(sampling, model, source, requests, search, constraint, numbers)
         while len(sampler.live):
             sampler.step()
         hypotheses = iter(sampler.hypotheses())
@@ -138,25 +122,25 @@ class _Sampler:
 
     def __init__(
         self,
+        sampling: SamplingConfig,
         model: Decodable,
         source: Tensor,
-        limits: Sequence[int],
+        requests: Sequence[Request],
         search: SearchSettings,
-        sampling: SamplingConfig,
-        lines: Sequence[int],
-        numbers: range,
         constraint: Constraint | None,
+        numbers: range,
     ) -> None:
         B, n, device = len(source), len(numbers), source.device
         seed = DEFAULT_SEED if sampling.seed is None else sampling.seed
-        most = max(limits) + 1
-        random = [uniforms(seed, line, number, most) for line in lines for number in numbers]
+        limits = torch.tensor([request.limit for request in requests], device=device)
+        most = max(request.limit for request in requests) + 1
+        random = [uniforms(seed, request.number, number, most) for request in requests for number in numbers]
         self.model, self.search, self.sampling, self.constraint = model, search, sampling, constraint
         self.state = model.start(source)
         self.last = torch.full((B,), BOS, device=device)  # [N]; one row for each sentence, at first
         self.live = torch.arange(B * n, device=device).view(B, n)  # [A, n] of M
         self.rows = torch.arange(B, device=device).unsqueeze(1).expand(B, n)  # [A, n] of N: the rows of the state
-        self.limits = torch.tensor(limits, device=device).repeat_interleave(n)  # [M]
+        self.limits = limits.repeat_interleave(n)  # [M]
         self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1, 2]
         self.tokens = torch.zeros((len(random), most), dtype=torch.long, device=device)  # [M, L + 1]
         self.token_scores = torch.zeros((len(random), most), device=device)  # [M, L + 1]

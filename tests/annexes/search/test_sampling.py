@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searches import sample
 from torch import Tensor
 
 from nmt_cli.annexes.search import sampling as module
-from nmt_cli.annexes.search.sampling import draw, sample, uniforms
+from nmt_cli.annexes.search.sampling import draw, uniforms
 from nmt_cli.annexes.search.settings import SamplingConfig
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchSettings
