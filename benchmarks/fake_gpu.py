@@ -253,8 +253,14 @@ class Training:
         settings: Mapping[str, Any] = {**NOTHING_ELSE, "precision": "bfloat16", "compile": True, **flags}
         config = resolve(TrainingConfig, settings, preset=settings.get("preset"))
         self.world = World(0, 1, torch.device("cuda", 0))
-        with gpu, self.world.device:  # torch cannot move the weights of a fake module
-            unwritten = RunDirectory(folder), Reporter(quiet=True)
+        make = start.initial_model
+
+        def on_device(*parts: Any) -> Any:
+            with self.world.device:  # torch cannot move the weights of a fake module
+                return make(*parts)
+
+        unwritten = RunDirectory(folder), Reporter(quiet=True)
+        with gpu, mock.patch.object(start, "initial_model", on_device):
             self.run = start.build_run(config, task, self.corpus, None, self.world, None, *unwritten)
         self.run.model.train()
         self.following = self.run.plan.updates(0, 0)

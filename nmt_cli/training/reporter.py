@@ -46,10 +46,8 @@ class Reporter:
         if not self.console.is_terminal:
             yield
             return
-        columns = (
-            *(MofNCompleteColumn(), BarColumn(bar_width=10), TextColumn("{task.fields[figures]}")),
-            *(TextColumn("elapsed"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
-        )
+        columns = [MofNCompleteColumn(), BarColumn(bar_width=10), TextColumn("{task.fields[figures]}")]
+        columns += [TextColumn("elapsed"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
         # Transient: a terminal's ^C may begin a new line, where a last bar would be a second one.
         with Bar(*columns, console=self.console, speed_estimate_period=60, transient=True) as bar:
             bar.add_task("train", total=steps, completed=state.step, figures="")

@@ -336,14 +336,11 @@ class Run:
         """Return the values of a validation, and record whether it is the best; all ranks go by the main rank's."""
         if self.valid is None:  # the run was resumed with data that has no validation set
             return {}
-        values = validation(self.trainer, self.task, self.valid, self.observers)
-        figures = {
-            name.removeprefix("validation_"): value for name, value in values.items() if name.startswith("validation_")
-        }
+        figures, values = validation(self.trainer, self.task, self.valid, self.observers)
         self.state.validation_set = self.validation_set
         self.state.tokenization = self.task.tokenization
         self.state.judge(self.world.gather(figures)[0], self.config.best_by)
-        return values
+        return {**{f"validation_{name}": value for name, value in figures.items()}, **values}
 
     def log(self, values: Mapping[str, Any]) -> None:
         rate = self.trainer.schedule(self.state.step) if self.state.step else 0.0

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from nmt_cli import __version__, checkpoint, registry
-from nmt_cli.config import RunConfig, extended, extras, file_values, flag, resolve
+from nmt_cli.config import RunConfig, extended, extras, flag, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches, load_batch
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest
 from nmt_cli.device import Plain, fast
@@ -56,19 +56,20 @@ def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
         check_owners(recorded, options.out)
     base = None if options.init_from is None else model_settings(options.out, options.init_from)
     config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config, base=base)
-    if recorded and config.training.precision == "auto":
-        config = with_precision(config, recorded["training"]["precision"])
-    return as_begun(config, options.out / CONFIG) if options.out and recorded else config
+    return config if recorded is None else as_begun(config, recorded)
 
 
-def as_begun(config: RunConfig, run: Path) -> RunConfig:
-    """Return the settings of an earlier run: those that are newer than its file `run` are as they were `before`."""
-    recorded, components = file_values(run), dict(config.components)
-    for kind, component in components.items():
-        newer = [field for field in fields(component) if f"{kind}.{field.name}" not in recorded]
+def as_begun(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
+    """Return the settings of a run that has begun: its precision, and newer settings as they were `before`."""
+    components = {}
+    for kind, component in config.components.items():
+        newer = [field for field in fields(component) if field.name not in recorded.get(kind, ())]
         before = {field.name: field.metadata["before"] for field in newer if "before" in field.metadata}
         components[kind] = replace(component, **before)
-    return replace(config, components=components)
+    config = replace(config, components=components)
+    if config.training.precision == "auto":
+        config = with_precision(config, recorded["training"]["precision"])
+    return config
 
 
 def check_owners(recorded: Mapping[str, Any], run: Path | None) -> None:
@@ -160,11 +161,11 @@ def prepared(
     """Let all registered preparations change a model before its optimizer is made; return the origin of its weights.
 
     A preparation is `(config, *, model, run, origin, task, note) -> Origin | None`, where `run` is the `RunConfig`, and
-    `task` is None without data. It does nothing unless one of its settings asks for it.
+    `task` is None without data. It does nothing unless one of its settings asks for it. None: the origin stays.
     """
+    about = {"model": model, "run": config, "task": task, "note": note}
     for component in registry.components("preparation"):
-        settings = config.extras[component.name]
-        origin = component.build(settings, model=model, run=config, origin=origin, task=task, note=note)
+        origin = component.build(config.extras[component.name], origin=origin, **about) or origin
     return origin
 
 
@@ -241,10 +242,6 @@ def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
     if not all(plan.size(epoch) for epoch in plan.begins()):
         raise UsageError("with these weights, an epoch has no sentences")
     return plan
-
-
-def size_of(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def recompute(stacks: Sequence[Any]) -> None:
@@ -365,9 +362,9 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: s
         "--validation-bleu": settings.validation_bleu,
         "--validate-every": {"validate_every", "training.validate_every"} & flags.keys(),  # a preset may have it
     }
-    if any(wanted.values()):
-        given = " and ".join(name for name in wanted if wanted[name])
-        raise UsageError(f"{given}: {data} has no validation set; run nmt prepare with --valid PREFIX")
+    given = [name for name, value in wanted.items() if value]
+    if given:
+        raise UsageError(f"{' and '.join(given)}: {data} has no validation set; run nmt prepare with --valid PREFIX")
 
 
 def check_shares(micro_batches: int, processes: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,20 +30,22 @@ def check_measure(measure: str, task: Task) -> None:
         raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(measures)}")
 
 
-def validation(trainer: Trainer, task: Task, valid: Corpus, observers: Sequence[Observer]) -> dict[str, Any]:
-    """Return the loss, the scores if they are wanted, each as `validation_NAME`, and the values of observers."""
+def validation(
+    trainer: Trainer, task: Task, valid: Corpus, observers: Sequence[Observer]
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the figures by name, such as `loss` and scores if they are wanted, and the values of observers."""
     settings = trainer.config
     with contextlib.ExitStack() as contexts:
         for observer in observers:
             contexts.enter_context(observer.validating())
         tokens = trainer.fast.sizes.batch_tokens
-        losses = validation_loss(trainer.objective, valid, trainer.world, trainer.updates.load, tokens)
-        values: dict[str, Any] = dict(losses)
+        figures = validation_loss(trainer.objective, valid, trainer.world, trainer.updates.load, tokens)
         if settings.validation_bleu or settings.best_by != LOSS:
-            values |= translation_scores(trainer.model, task, valid, trainer.world)
+            figures |= translation_scores(trainer.model, task, valid, trainer.world)
+        values: dict[str, Any] = {}
         for observer in observers:
             values |= observer.validated()
-    return values
+    return figures, values
 
 
 def validation_loss(objective: Objective, corpus: Corpus, world: World, load: Load, tokens: int) -> dict[str, float]:
@@ -63,18 +65,13 @@ def validation_loss(objective: Objective, corpus: Corpus, world: World, load: Lo
                 sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()
     total, nll, count = world.start_sum(sums)()
-    return {
-        "validation_loss": total / count,
-        "validation_nll": nll / count,
-        "validation_perplexity": perplexity(nll / count),
-    }
+    return {"loss": total / count, "nll": nll / count, "perplexity": perplexity(nll / count)}
 
 
-def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> dict[str, float]:
-    """Return the task's scores of `corpus`, each as `validation_NAME`."""
+def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> Mapping[str, float]:
+    """Return the task's scores of `corpus`."""
     hypotheses = greedy_outputs(model, task, corpus.raw_lines("source"), world)
-    scores = task.evaluate(hypotheses, corpus.raw_lines("target"))
-    return {f"validation_{name}": value for name, value in scores.items()}
+    return task.evaluate(hypotheses, corpus.raw_lines("target"))
 
 
 def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -> list[str]:

@@ -11,17 +11,12 @@ from typing import Any
 import pytest
 import tiny_run
 import torch
-from torch import Tensor
+from observed import of_run, switched_on, trained
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.config import fields
 from nmt_cli.errors import Interrupted
-from nmt_cli.training.run import RAW, Run
+from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
-
-OF_RUN = ("config.json", "metrics.jsonl", "summary.json", "checkpoints", "best")
-"""What the core writes. Other files, such as those of TensorBoard, have times in them."""
 
 
 class Killed(BaseException):
@@ -36,30 +31,6 @@ def run(
     monkeypatch.chdir(tmp_path)
     settings = switched_on(registry.find("observer", request.param))
     return partial(tiny_run.run, tiny_data, max_steps=6, save_every=3, log_every=1, **settings)
-
-
-def switched_on(observer: registry.Component) -> dict[str, Any]:
-    """Return a value for each of its settings that is not the default."""
-    values = {}
-    for field, hint in fields(observer.config):
-        if isinstance(field.default, bool):
-            values[field.name] = not field.default
-        elif isinstance(field.default, int):
-            values[field.name] = field.default + 2
-        elif isinstance(field.default, float):
-            values[field.name] = 0.5
-        else:
-            assert str in (hint, *getattr(hint, "__args__", ())), f"{field.name}: give a value here"
-            values[field.name] = next(iter(field.metadata["choices"]), "value")
-    return values
-
-
-def trained(run: Path) -> dict[str, Tensor]:
-    """Return the weights that training would go on from."""
-    folder = checkpoint.locate(run)
-    tensors = checkpoint.load_training(folder).tensors
-    raw = {name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)}
-    return raw or checkpoint.load_weights(folder)
 
 
 def test_it_changes_no_update(run: Callable[..., None], tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -111,7 +82,3 @@ def test_a_stopped_run_resumes_exactly(
     assert checkpoint.locate(tmp_path / "parts").name == "latest-00000003"
     run(tmp_path / "parts")
     assert of_run(tmp_path / "parts") == of_run(tmp_path / "whole")
-
-
-def of_run(run: Path) -> dict[str, Any]:
-    return {name: content for name, content in contents(run).items() if name.split("/")[0] in OF_RUN}

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 from long_form import only_long
+from observed import of_run, switched_on, trained
 
-from nmt_cli import checkpoint
+from nmt_cli import checkpoint, registry
 
 HERE = Path(__file__).resolve().parent
 LOGGED = ("--log-every", 1, "--dropout", 0.3)
@@ -76,6 +77,25 @@ def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: P
         weights.append(checkpoint.load_weights(tmp_path / run / "checkpoints" / "step-00000004"))
     whole, resumed = weights
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_observers_of_two_processes(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    """All registered ones together change no update, and a run with them resumes exactly."""
+    registry.discover()
+    values: dict[str, Any] = {}
+    for observer in registry.components("observer"):
+        values |= switched_on(observer)
+    switches = [
+        f"--{name.replace('_', '-')}" if value is True else f"--{name.replace('_', '-')}={value}"
+        for name, value in values.items()
+    ]
+    for run, ends, flags in (("plain", (4,), []), ("whole", (4,), switches), ("parts", (2, 4), switches)):
+        for end in ends:
+            for process in ranks(2, tiny_data, tmp_path / run, *LOGGED, "--save-every", 2, "--max-steps", end, *flags):
+                process.code(0)
+    plain, observed = trained(tmp_path / "plain"), trained(tmp_path / "whole")
+    assert all(torch.equal(observed[name], weight) for name, weight in plain.items())
+    assert of_run(tmp_path / "parts") == of_run(tmp_path / "whole")
 
 
 def test_frozen_parameters_and_the_best_are_those_of_one_process(

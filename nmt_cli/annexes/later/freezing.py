@@ -9,13 +9,11 @@ from typing import Any
 from nmt_cli.annexes.later.settings import FreezeConfig
 from nmt_cli.errors import UsageError, nearest
 from nmt_cli.model import Model
-from nmt_cli.training.origin import Origin
 
 
-def freeze_parts(config: FreezeConfig, *, model: Model, origin: Origin | None, **_: Any) -> Origin | None:
+def freeze_parts(config: FreezeConfig, *, model: Model, **_: Any) -> None:
     if config.freeze:
         freeze(model, config.freeze)
-    return origin
 
 
 def freeze(model: Model, patterns: Sequence[str]) -> None:

@@ -15,18 +15,16 @@ from nmt_cli.annexes.later.adamw import adamw
 from nmt_cli.annexes.later.settings import MuonConfig
 from nmt_cli.model import Model
 from nmt_cli.optim.adam import uncompiled
-from nmt_cli.training.origin import Origin
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """a, b and c of the post's polynomial, which brings small singular values near 1 fast, and none to 1 exactly."""
 
 
-def mark_embeddings(config: Any, *, model: Model, origin: Origin | None, **_: Any) -> Origin | None:
+def mark_embeddings(config: Any, *, model: Model, **_: Any) -> None:
     """Give the parameters of the part `embeddings` the attribute `embeds`: an optimizer gets parameters only."""
     for module in model.parts().get("embeddings", ()):
         for parameter in module.parameters():
             vars(parameter)["embeds"] = True
-    return origin
 
 
 def muon(config: MuonConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

@@ -35,9 +35,9 @@ def adapt(
     if config.new_vocabulary and origin is None:
         raise UsageError("--new-vocabulary is for --init-from; a resumed run needs neither")
     if origin is None or origin.task is None or task is None:
-        return origin
+        return None
     if not (config.new_vocabulary or RECORD in origin.record):
-        return origin
+        return None
     weights = weights_for(model, task, run, origin, note)
     return Origin({**origin.record, RECORD: True}, weights)
 

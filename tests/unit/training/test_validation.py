@@ -50,7 +50,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """BLEU by step, in place of the model's; a validation of another step would fail."""
     given = {2: 10.0, 4: 30.0, 6: 20.0, 8: 30.0, 10: 25.0}
     left = iter(given.values())
-    monkeypatch.setattr(validation, "translation_scores", lambda *_: {"validation_bleu": next(left)})
+    monkeypatch.setattr(validation, "translation_scores", lambda *_: {"bleu": next(left)})
     return given
 
 
@@ -112,8 +112,8 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
     assert network.training
     mean = torch.cat(batches).mean().item()
     assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)
-    assert (found["validation_loss"], found["validation_nll"]) == pytest.approx((2 * mean, mean))
-    assert found["validation_perplexity"] == pytest.approx(math.exp(mean))
+    assert (found["loss"], found["nll"]) == pytest.approx((2 * mean, mean))
+    assert found["perplexity"] == pytest.approx(math.exp(mean))
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def other_validation_data(tiny_data: Path, tmp_path: Path) -> Path:
 def losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder set."""
     left = iter([1.0, 1.1, 5.0, 4.0, 4.5])
-    monkeypatch.setattr(validation, "validation_loss", lambda *_: {"validation_loss": next(left)})
+    monkeypatch.setattr(validation, "validation_loss", lambda *_: {"loss": next(left)})
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_all_figures_of_the_best_validation_are_in_the_summary(
 
     def validated(*_: Any) -> dict[str, float]:
         loss, bleu = next(left)
-        return {"validation_loss": loss, "validation_bleu": bleu}
+        return {"loss": loss, "bleu": bleu}
 
     monkeypatch.setattr(validation, "validation_loss", validated)
     monkeypatch.setattr(validation, "translation_scores", lambda *_: {})
