@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from nmt_cli.errors import UsageError, near
+from nmt_cli.registry import entries
 
 
 def unknown_flags(command: str, words: Sequence[str], known: Mapping[str, Any]) -> list[str]:
@@ -55,7 +55,7 @@ def refuse(beginning: str, unknown: Iterable[str], command: str, known: Collecti
 def _counterpart(command: str, name: str, known: Collection[str]) -> str | None:
     """Return what to use instead of a flag of another program, or of one of ours that is written in another way."""
     plain = _plain(name)
-    tables = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.hints")]
+    tables = entries("nmt.hints")
     answers = [(other, table[other][plain]) for table in tables for other in table if plain in table[other]]
     for other, answer in answers:
         if other == command:

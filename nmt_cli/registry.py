@@ -224,10 +224,16 @@ def method(name: str) -> Callable[..., Any]:
     Raises:
         UsageError: no annex or plug-in has it.
     """
-    for entry in importlib.metadata.entry_points(group="nmt.methods", name=name):
-        function: Callable[..., Any] = entry.load()
-        return function
-    raise UsageError(f"this needs the function {name!r}, which is not installed: no annex or plug-in has it")
+    functions = entries("nmt.methods", name=name)
+    if not functions:
+        raise UsageError(f"this needs the function {name!r}, which is not installed: no annex or plug-in has it")
+    function: Callable[..., Any] = functions[0]
+    return function
+
+
+def entries(group: str, **selected: Any) -> list[Any]:
+    """Return what the entry points of a group, by default all of them, stand for."""
+    return [entry.load() for entry in importlib.metadata.entry_points(group=group, **selected)]
 
 
 def components(kind: str) -> list[Component]:

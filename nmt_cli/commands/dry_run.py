@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from nmt_cli.errors import UsageError
 from nmt_cli.streams import say
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.messages import advice, parameters_of
-from nmt_cli.training.origin import read_origin
+from nmt_cli.training.origin import origin_of
 from nmt_cli.training.reporter import Reporter, figures_table, readable
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
@@ -48,8 +47,8 @@ def dry_run(
     """
     plan = planned(options, flags, vocab_size)
     shown = {name: value for name, value in plan.figures.items() if name not in ("preset", "config")}
-    for entry in importlib.metadata.entry_points(group="nmt.dry_run"):
-        figures, lines = entry.load()(plan, processes)
+    for function in registry.entries("nmt.dry_run"):
+        figures, lines = function(plan, processes)
         plan.figures.update(figures)
         shown |= lines
     if as_json:
@@ -77,8 +76,7 @@ def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | Non
     run = None
     if options.data:
         task, corpus, _ = open_data(options.data)
-        path = options.init_from
-        origin = None if path is None else read_origin(path, config, task)
+        origin = origin_of(None, options.init_from, config, task)
         world, directory, reporter = World(0, 1, device), RunDirectory(Path()), Reporter(quiet=True)
         run = build_run(config, task, corpus, None, world, origin, directory, reporter)
         model, schedule, steps = run.model, run.trainer.schedule, run.length.steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from nmt_cli.flags import Command
 from nmt_cli.metrics.bleu import DEFAULT, Measure, check_lengths, measures_of, metric_names, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
-from nmt_cli.registry import REQUIRED, argument, option
+from nmt_cli.registry import REQUIRED, argument, entries, option
 from nmt_cli.streams import say
 
 
@@ -100,8 +99,8 @@ def run(options: ScoreOptions) -> None:
         numbers = range(1, len(references[0][1]) + 1)
         groups = numbers if options.per_line else labels
         scores = score_systems(systems, references, metrics, language, sources, groups)
-    for entry in importlib.metadata.entry_points(group="nmt.remarks"):
-        for remark in entry.load()(systems, references, scores):
+    for remarks in entries("nmt.remarks"):
+        for remark in remarks(systems, references, scores):
             say(f"note: {remark}")
     used = language if any("|moses:" in score.signature for score in scores) else None
     hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))

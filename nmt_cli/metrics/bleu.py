@@ -10,11 +10,11 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nmt_cli import __version__
+from nmt_cli import __version__, registry
 from nmt_cli.errors import DataError, UsageError, check_iterable, counted, nearest
 from nmt_cli.metrics.functions import FunctionMetric
 from nmt_cli.metrics.preparation import STEPS, check_language
@@ -109,8 +109,7 @@ _GROUPS = {
 @cache
 def _annexed() -> dict[str, Measure]:
     """Return the measures of the entry points `nmt.metrics`, by name."""
-    groups = (entry.load() for entry in entry_points(group="nmt.metrics"))
-    return {measure.metric: measure for group in groups for measure in group}
+    return {measure.metric: measure for group in registry.entries("nmt.metrics") for measure in group}
 
 
 def metric_names() -> list[str]:

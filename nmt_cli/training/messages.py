@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any
 
-from nmt_cli import checkpoint
+from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
 from nmt_cli.distributed import sharers_of
 from nmt_cli.errors import command_line, counted, import_flags
@@ -116,8 +115,7 @@ def advice(
     lines = []
     if run is not None:
         lines += [line for change in run.plan.changes for line in change.lines(run.length.epochs)]
-    functions = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.advice")]
-    for function in functions:
+    for function in registry.entries("nmt.advice"):
         lines += function(config, preset, schedule, steps, run, resumed)
     return lines
 

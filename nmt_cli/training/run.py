@@ -29,7 +29,6 @@ from nmt_cli.training.memory import explain_out_of_memory, fitting_micro_batches
 from nmt_cli.training.observers import Observer
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
-from nmt_cli.training.settings import Interval
 from nmt_cli.training.signals import stop_signals
 from nmt_cli.training.state import ACTIONS, RunState, Totals
 from nmt_cli.training.trainer import Trainer
@@ -74,9 +73,7 @@ class Run:
         self.task, self.valid, self.length, self.costs = task, valid, length, costs
         self.contents, self.directory, self.reporter = contents, directory, reporter
         self.state = RunState()
-        self.save_interval = Interval(self.config.save_every, "--save-every")
-        every = self.config.validate_every
-        self.validation_interval = Interval(every, "--validate-every") if every else None
+        self.save_interval, self.validation_interval = self.config.intervals()
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: Uncounted | None = None  # the update of the last step

@@ -106,9 +106,12 @@ class TrainingConfig:
     )
 
     def __post_init__(self) -> None:
-        Interval(self.save_every, "--save-every")
-        if self.validate_every is not None:
-            Interval(self.validate_every, "--validate-every")
+        self.intervals()
+
+    def intervals(self) -> tuple[Interval, Interval | None]:
+        """Return the intervals between checkpoints and, if they have their own, between validations: they begin now."""
+        saving = Interval(self.save_every, "--save-every")
+        return saving, None if self.validate_every is None else Interval(self.validate_every, "--validate-every")
 
 
 class Interval:

@@ -44,7 +44,6 @@ from nmt_cli.training.settings import RunOptions, TrainingConfig
 from nmt_cli.training.state import LOSS
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import Updates
-from nmt_cli.training.validation import check_measure
 
 Options = TypeVar("Options", bound=RunOptions)
 
@@ -126,7 +125,9 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
 
 def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
     """Raise a UsageError for settings that cannot be used for this task, with this criterion or together."""
-    check_measure(settings.best_by, task)
+    measures = [LOSS, *task.measures]
+    if settings.best_by not in measures:
+        raise UsageError(f"--best-by {settings.best_by}: the task {task.name!r} has {' and '.join(measures)}")
     searches = settings.validation_bleu or settings.best_by != LOSS
     if settings.model_parallel and (searches or criterion.refines):
         raise UsageError(

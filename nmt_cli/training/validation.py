@@ -15,19 +15,11 @@ from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import Load, autocast
 from nmt_cli.distributed import World, explain_lost_ranks
-from nmt_cli.errors import UsageError
 from nmt_cli.task import Task
 from nmt_cli.training.gradients import Objective
 from nmt_cli.training.observers import Observer
 from nmt_cli.training.state import LOSS, perplexity
 from nmt_cli.training.trainer import Trainer
-
-
-def check_measure(measure: str, task: Task) -> None:
-    """Raise a UsageError unless `measure` is one by which the best checkpoint can be chosen."""
-    measures = [LOSS, *task.measures]
-    if measure not in measures:
-        raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(measures)}")
 
 
 def validation(

@@ -20,7 +20,7 @@ from nmt_cli.training.gradients import trained
 from nmt_cli.training.memory import fitting_micro_batches
 from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.optimizer_state import dump
-from nmt_cli.training.settings import Interval, TrainingConfig
+from nmt_cli.training.settings import TrainingConfig
 
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
@@ -93,7 +93,7 @@ def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
 
 def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
     """Return the largest number of checkpoints at once: those kept, the one being written, and the best."""
-    every = Interval(settings.save_every, "--save-every")
+    every, _ = settings.intervals()
     written = settings.keep_last + 1 if every.is_minutes else -(-steps // every.number)
     return min(settings.keep_last + 1, written) + 1
 

@@ -51,7 +51,7 @@ def test_the_outputs_are_those_of_greedy_translation(
         return {"bleu": 25.0}
 
     task.evaluate = evaluate
-    assert translation_scores(model, task, corpus, ALONE) == {"validation_bleu": 25.0}
+    assert translation_scores(model, task, corpus, ALONE) == {"bleu": 25.0}
     assert model.training
     (tmp_path / "source").write_text("".join(f"{line}\n" for line in Lines.sources), encoding="utf-8")
     code, out, err = nmt("translate", tiny_checkpoint, "--beam", 1, "--input", tmp_path / "source", "--device", "cpu")

@@ -10,13 +10,13 @@ is missing or damaged, or no Transformer of ours can express the model, and Usag
 
 from __future__ import annotations
 
-import importlib.metadata
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from nmt_cli import registry
 from nmt_cli.annexes.exchange.importing.checks import saved_objects
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.checkpoint import Contents
@@ -37,7 +37,7 @@ def read_model(path: Path, options: ImportOptions) -> Imported:
     Raises: as `read`, and
         CheckpointError: no importer recognises it, or it has anything but data.
     """
-    importers: list[Any] = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.importers")]
+    importers = registry.entries("nmt.importers")
     saved = saved_objects(path) if path.is_file() else {}
     importer = next((each for each in importers if each.recognises(path, saved)), None)
     if importer is None:
