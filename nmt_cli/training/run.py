@@ -100,6 +100,8 @@ class Run:
                 update = self.next(updates)  # section 5.1: about 25,000 source and 25,000 target tokens
                 with explain_out_of_memory([each.batch for each in update.share], count):
                     sums = self.trainer.update(update.share, self.state.step)
+                    for observer in self.observers:
+                        observer.updated(self.state.step)
                 self.add(update, sums)
                 self.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
             self.save(self.directory.place("step", self.state.step))
@@ -221,8 +223,6 @@ class Run:
 
         The function `sums` waits for what `Trainer.accumulate` returns, summed over all ranks.
         """
-        for observer in self.observers:
-            observer.updated(self.state.step)
         self.count()
         self.uncounted = Uncounted(self.state.step, update, sums)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -43,11 +42,7 @@ class Trainer:
         # With gradient checkpointing, the host reads the state of dropout.
         replay = updates.packed and settings.cuda_graphs and not settings.gradient_checkpointing
         self.gradients: Gradients = fast.gradients(plain, replay)
-
-    @cached_property
-    def change_weights(self) -> Callable[[Tensor], None]:
-        """See `change`. It is prepared once the optimizer has the state of a resumed run."""
-        return self.fast.change(self.change, self.optimizer, self.gradients)
+        self.change_weights = fast.change(self.change, optimizer, self.gradients)
 
     def update(self, share: Sequence[MicroBatch], step: int) -> Callable[[], list[float]]:
         """Make an update from this rank's share; return a function that waits for its sums (see `accumulate`)."""
