@@ -102,10 +102,10 @@ class Corpus:
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {shown(error)}; {_AGAIN}") from error
         self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
-        sums = [found for path, found in self._sums.items() if path.suffix != ".txt"]
-        weights = [str((part.first, part.end, part.weight)) for part in self.parts]
-        upsampled = weights if any(part.weight != 1 for part in self.parts) else []
-        self.fingerprint = hashlib.sha256("\n".join(sums + upsampled).encode()).hexdigest()
+        described = [checksum for path, checksum in self._sums.items() if path.suffix != ".txt"]
+        if any(part.weight != 1 for part in self.parts):
+            described += [str((part.first, part.end, part.weight)) for part in self.parts]
+        self.fingerprint = hashlib.sha256("\n".join(described).encode()).hexdigest()
         """SHA-256 over the SHA-256 of the split's files in the manifest, and over its weights."""
 
     @classmethod
@@ -276,11 +276,8 @@ def gathered(ids: Ids, offsets: Ids, indices: Indices) -> tuple[Ids, Indices]:
 
 def _parts(description: Mapping[str, Any], data: Path, sentences: int) -> list[Part]:
     """Return the parts of the text; raise an error if they are damaged or not all of it."""
-    described = description.get("parts")
-    if described is None:
-        described = [{"sentences": sentences, "weight": 1}]
     parts, end = [], 0
-    for part in described:
+    for part in description.get("parts", [{"sentences": sentences, "weight": 1}]):
         first, end = end, end + operator.index(part["sentences"])
         parts.append(Part(first, end, part["weight"], data, str(part.get("prefix") or "")))
     if end != sentences or any(part.end < part.first or not 0 < part.weight <= LARGEST_WEIGHT for part in parts):

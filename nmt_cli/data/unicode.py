@@ -65,11 +65,6 @@ def cleans(rule: str, version: int) -> bool:
     return rule in ("nmt_nfkc", "nfkc") and version > 1
 
 
-def composed(line: str, rule: str) -> str:
-    """Return an output of a model whose text was normalised by `rule`: after NFD, with composed letters (NFC)."""
-    return unicodedata.normalize("NFC", line) if rule == "nfd" else line
-
-
 def comparable(line: str) -> str:
     """Return a line as exact match compares it: two encodings of one text are equal, and so are spaces at its ends."""
     return unicodedata.normalize("NFC", line).strip()

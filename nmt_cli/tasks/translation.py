@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -169,13 +170,13 @@ class TranslationTask(VocabularyTask):
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         if not any(self.languages):  # tables and named files need none
             self.config = replace(self.config, source_lang=saved.languages[0], target_lang=saved.languages[1])
-        if any(saved.languages) and sorted(saved.languages) != sorted(self.languages):
-            theirs, ours = (" and ".join(task.languages) for task in (saved, self))
-            raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
-        source, target = saved.words
+        words = saved.words
         if any(saved.languages) and saved.languages != self.languages:
-            source, target = target, source
-        self.set_vocabularies(source, target)
+            words = words[1], words[0]
+            if sorted(saved.languages) != sorted(self.languages):
+                theirs, ours = " and ".join(saved.languages), " and ".join(self.languages)
+                raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
+        self.set_vocabularies(*words)
         self.__dict__.pop("_tokenisers", None)
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
@@ -239,7 +240,8 @@ class TranslationTask(VocabularyTask):
         """Return an output line for text of the target vocabulary."""
         if self.config.moses:
             text = self._tokenisers[1].detokenise(text)
-        text = unicode.composed(text, self.config.normalization)
+        if self.config.normalization == "nfd":
+            text = unicodedata.normalize("NFC", text)
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:

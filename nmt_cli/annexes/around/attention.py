@@ -67,13 +67,14 @@ class Aligner:
 
     def linked(self, batch: Sequence[Request], outputs: list[list[Output]], note: str) -> list[list[Output]]:
         """Return the outputs of each text with the links of their words or units in `note`, one of `LINKED`."""
+        word = LINKED[note]
+        tags = len(word.findall(self._tag or ""))
 
         def linked(text: Request, output: Output, weights: Tensor) -> Output:
             line = self.line_of(text)
             source = source_words(self._task, line) or self._task.source_tokens(text.ids)
             target = output.notes.get(PIECES, output.tokens)
-            links = links_of(weights, source[: len(text.ids)], target, line, output.text, LINKED[note])
-            tags = len(LINKED[note].findall(self._tag or ""))
+            links = links_of(weights, source[: len(text.ids)], target, line, output.text, word)
             return output.noted(note, [(i - tags, j) for i, j in links if i >= tags])
 
         return self.revised(batch, outputs, linked)

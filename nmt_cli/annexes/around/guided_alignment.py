@@ -9,6 +9,7 @@ Letters: B sentences, T target length, S source length, H heads.
 
 from __future__ import annotations
 
+import itertools
 import re
 from array import array
 from bisect import bisect_left, bisect_right
@@ -108,23 +109,30 @@ def linked_pieces(task: Task, line: str, place: str) -> tuple[int, bytes]:
     Raises:
         DataError: there are other columns, or a link is none of the pair.
     """
-    *texts, written = cells = line.split("\t")
+    cells = line.split("\t")
     if len(cells) != 3:
         raise DataError(f"{place}: expected 3 columns with tabs between (source, target, links), found {len(cells)}")
-    sizes, links = [len(WORD.findall(text)) for text in texts], list[tuple[int, ...]]()
+    source, target, written = cells
+    source_words, target_words = len(WORD.findall(source)), len(WORD.findall(target))
+    links = list[tuple[int, int]]()
     for link in sorted(set(written.split())):
         numbers = re.fullmatch(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,8})", link, re.ASCII)
-        links.append(tuple(map(int, numbers.groups())) if numbers else (-1, -1))
-        if not all(0 <= number < size for number, size in zip(links[-1], sizes, strict=True)):
-            counts = " and ".join(counted(size, f"{side} word") for size, side in zip(sizes, SIDES, strict=True))
+        i, j = map(int, numbers.groups()) if numbers else (-1, -1)
+        if not (0 <= i < source_words and 0 <= j < target_words):
+            counts = f"{counted(source_words, 'source word')} and {counted(target_words, 'target word')}"
             raise DataError(f"{place}: {link} is no link of {counts}, counted from 0, as 0-2 is of words 0 and 2")
-    ids = task.encode_source(texts[0]), task.encode_target(texts[1])
-    key = key_of([*ids[0], EOS, BOS, *ids[1]])
-    if max(map(len, ids)) > LONGEST:
+        links.append((i, j))
+    source_ids, target_ids = task.encode_source(source), task.encode_target(target)
+    key = key_of([*source_ids, EOS, BOS, *target_ids])
+    if max(len(source_ids), len(target_ids)) > LONGEST:
         return key, b""
-    first, second = map(words_of, (task.source_tokens(ids[0]), task.target_tokens(ids[1])), texts)
-    pairs = ((p, q) for i, j in links for p in _pieces(first, i) for q in _pieces(second, j))
-    return key, array("H", (piece for pair in pairs for piece in pair)).tobytes()
+    first = words_of(task.source_tokens(source_ids), source)
+    second = words_of(task.target_tokens(target_ids), target)
+    pieces = array("H")
+    for i, j in links:
+        for pair in itertools.product(_pieces(first, i), _pieces(second, j)):
+            pieces.extend(pair)
+    return key, pieces.tobytes()
 
 
 def _pieces(words: list[int], word: int) -> range:

@@ -159,9 +159,8 @@ class Placing(Around):
             UsageError: a regular expression takes too long.
         """
         text, spans = self._without_tags(line) if self._markup else (line, [])
-        units = [unit.span() for unit in UNITS.finditer(text)]
-        starts = [start for start, _ in units]
-        ends = [end for _, end in units]
+        starts = [unit.start() for unit in UNITS.finditer(text)]
+        ends = [unit.end() for unit in UNITS.finditer(text)]
         root = Span((0, len(text)), inner=spans)
         root.count_units(starts, ends)
         for finder in self._finders:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
 from nmt_cli.errors import UsageError, shown
@@ -119,9 +119,6 @@ class WithSymbols(Vocabulary):
 
     def serialise(self) -> bytes:
         return self.words.serialise() + ",".join(self.symbols.names).encode()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.words, self.symbols)
 
 
 @lru_cache
