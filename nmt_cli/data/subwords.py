@@ -120,7 +120,6 @@ class WordPieces(Listed):
         super().__init__(pieces)
         has_bytes = self._pieces[EOS + 1 : EOS + 257] == _BYTES
         self._byte_ids = [self._ids.pop(piece) for piece in _BYTES] if has_bytes else []
-        self._bytes = {i: byte for byte, i in enumerate(self._byte_ids)}
         self._longest = max(map(len, self._ids), default=1)
         self._cached_match = lru_cache(_LARGEST_CACHE)(self._match)
 
@@ -133,10 +132,21 @@ class WordPieces(Listed):
 
     @cached_property
     def texts(self) -> list[str]:
-        return ["" if i <= EOS or i in self._bytes else piece for i, piece in enumerate(self._pieces)]
+        first = EOS + 1 + len(self._byte_ids)
+        return [""] * first + self._pieces[first:]
+
+    @cached_property
+    def _contents(self) -> list[bytes]:
+        """What each id adds to a line, in UTF-8. A character may consist of several ids, each a byte."""
+        contents = [text.encode() for text in self.texts]
+        contents[UNK] = UNKNOWN_TEXT.encode()
+        for byte, i in enumerate(self._byte_ids):
+            contents[i] = bytes([byte])
+        return contents
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self._texts(self._checked(ids))).removeprefix(SPACE).replace(SPACE, " ")
+        content = b"".join(self._contents[i] for i in self._checked(ids))
+        return content.decode(errors="replace").removeprefix(SPACE).replace(SPACE, " ")
 
     def _match(self, word: str) -> list[int]:
         ids: list[int] = []
@@ -155,18 +165,6 @@ class WordPieces(Listed):
                     ids.append(UNK)
                 start += 1
         return ids
-
-    def _texts(self, ids: Sequence[int]) -> Iterator[str]:
-        """Yield the text of each id; consecutive bytes are decoded together."""
-        gathered = bytearray()
-        for i in ids:
-            if i in self._bytes:
-                gathered.append(self._bytes[i])
-                continue
-            yield gathered.decode("utf-8", errors="replace")
-            gathered.clear()
-            yield UNKNOWN_TEXT if i == UNK else "" if i <= EOS else self._pieces[i]
-        yield gathered.decode("utf-8", errors="replace")
 
 
 class WholeTokens(Listed):

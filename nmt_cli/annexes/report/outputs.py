@@ -198,18 +198,18 @@ def by_frequency(
 ) -> list[dict[str, Any]]:
     """Return F1 in percent of the words of each frequency. A word is right as often as the reference has it."""
 
-    def group_of(word: str) -> int:
-        return bisect_left(FREQUENCIES, training.get(word, 0))
+    def grouped(lines: Iterable[Counter[str]]) -> Counter[int]:
+        """Return the number of words in each group."""
+        return Counter(bisect_left(FREQUENCIES, training.get(word, 0)) for words in lines for word in words.elements())
 
     expected = [Counter(words) for words in words_of(references)]
-    wanted = Counter(group_of(word) for words in expected for word in words.elements())
+    wanted = grouped(expected)
     columns = []
     for lines in outputs:
         written = [Counter(words) for words in words_of(lines)]
-        right = [words & gold for words, gold in zip(written, expected, strict=True)]
-        right_of = Counter(group_of(word) for words in right for word in words.elements())
-        written_of = Counter(group_of(word) for words in written for word in words.elements())
-        columns.append({group: 200 * right_of[group] / (wanted[group] + written_of[group]) for group in wanted})
+        right = grouped(words & gold for words, gold in zip(written, expected, strict=True))
+        all_written = grouped(written)
+        columns.append({group: 200 * right[group] / (wanted[group] + all_written[group]) for group in wanted})
     return [
         {"group": label(group, FREQUENCIES, 0), "count": wanted[group], "values": [each[group] for each in columns]}
         for group in sorted(wanted)
