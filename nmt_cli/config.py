@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sys
 import types
 import typing
@@ -329,7 +330,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, origin: str) 
     minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
     if isinstance(value, int) and maximum is None:
         maximum = LARGEST_INTEGER
-    if isinstance(value, str) and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+    if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
         raise UsageError(f"{place} must be text in UTF-8, not {shown(value)}")
     if choices and value not in choices:
         raise UsageError(f"{place} cannot be {shown(value)}. {nearest(str(value), choices)}")

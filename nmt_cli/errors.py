@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import reprlib
 import shlex
 import time
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,11 @@ from contextlib import contextmanager
 
 PATIENCE = 10.0
 """Seconds that rank 0 has to report an error before the other ranks end."""
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 3
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 50
+_REPR.maxstring = _REPR.maxother = 500  # more than what is shown: it takes out the middle
 
 
 class NmtError(Exception):
@@ -95,37 +101,10 @@ def missing_package(user: str, error: ImportError, extra: str = "") -> UsageErro
 def shown(value: object, characters: int = 60) -> str:
     """Return the beginning of a value's `repr` on one line, for a message.
 
-    Values of files may be of any length and depth. No more of them is read than what is shown.
+    Values of files may be of any length and depth. Little more of them is read than what is shown.
     """
-    text = ""
-    for part in _parts_of_repr(value, characters):
-        text += part
-        if len(text) > characters:
-            return text[: characters - 3] + "..."
-    return text
-
-
-def _parts_of_repr(value: object, characters: int) -> Iterator[str]:
-    if isinstance(value, str | bytes):
-        yield repr(value[:characters])
-    elif isinstance(value, int) and value.bit_length() > 4 * characters:  # Python refuses to print very large ones
-        yield f"an integer of {value.bit_length():,} bits"
-    elif value is None or isinstance(value, int | float | complex):
-        yield repr(value)
-    elif isinstance(value, list | tuple | dict):
-        yield "{" if isinstance(value, dict) else "["
-        for number, item in enumerate(value):
-            yield ", " if number else ""
-            yield from _parts_of_repr(item, characters)
-            if isinstance(value, dict):
-                yield ": "
-                yield from _parts_of_repr(value[item], characters)
-        yield "}" if isinstance(value, dict) else "]"
-    elif isinstance(value, BaseException):
-        yield type(value).__name__
-        yield from _parts_of_repr(value.args, characters)
-    else:
-        yield f"<{type(value).__name__}>"
+    text = re.sub(r"\s*\n\s*", " ", _REPR.repr(value))
+    return text if len(text) <= characters else text[: characters - 3] + "..."
 
 
 def command_line(*words: object) -> str:
@@ -152,7 +131,6 @@ def check_iterable(value: object, expected: str) -> None:
 def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
     """Return up to three of the known names: those like `name`, and those that have all its words."""
     names = sorted(known)
-    name = name[:100]
     words = set(re.split("[-_]", name))
     whole = [each for each in names if words.issubset(re.split("[-_]", each))]
     return list(dict.fromkeys([*difflib.get_close_matches(name, names, cutoff=cutoff), *whole]))[:3]

@@ -56,7 +56,11 @@ class ScoreOptions:
     per_line: bool = option(False, "Print the scores of each line instead, separated by tabs.")
     test: str | None = option(None, "Significance test of each system against the first.", choices=tuple(sorted(TESTS)))
     samples: int | None = option(
-        None, "Resamples or trials of the test. [default: 1000 or 10000]", minimum=1, names=("--test-samples",)
+        None,
+        "Resamples or trials of the test. [default: 1000 or 10000]",
+        minimum=1,
+        names=("--test-samples",),
+        needs="test",
     )
     as_json: bool = option(False, "Print one JSON object.", names=("--json",))
     allow_subword_marks: bool = option(False, "Also score text that contains '@@' or U+2581.")
@@ -75,8 +79,6 @@ def run(options: ScoreOptions) -> None:
     twice = next((name for name in options.hypotheses if options.hypotheses.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is given twice; give each file of translations once")
-    if options.samples is not None and options.test is None:
-        raise UsageError("--test-samples needs --test")
     if sum(map(bool, (options.test, options.group_by, options.per_line))) > 1:
         raise UsageError("--test, --group-by and --per-line cannot be used together")
     metrics = [name for names in options.metrics for name in names.split(",")] or DEFAULT

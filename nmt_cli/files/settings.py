@@ -19,6 +19,7 @@ _YAML_WORDS = {
     "null": r"(~|null|Null|NULL|)$",
     "bool": r"(true|True|TRUE|false|False|FALSE)$",
     "int": r"[-+]?(0|[1-9][0-9]*)$",
+    "merge": r"<<$",
     "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$",
 }
 
@@ -61,13 +62,6 @@ def _from_yaml(text: str) -> Any:
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):  # some, each used twice by the next, are a value without end
-                event = self.peek_event()
-                problem = f"*{shown(event.anchor)} is an alias; write out the value"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = set()
