@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
@@ -19,7 +18,7 @@ from nmt_cli.streams import say
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.messages import advice, parameters_of
 from nmt_cli.training.origin import origin_of
-from nmt_cli.training.reporter import Reporter, figures_table, readable
+from nmt_cli.training.reporter import Reporter, figures_table, readable, table
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import RunOptions, TrainingConfig
@@ -55,11 +54,11 @@ def dry_run(
         print(json.dumps(plan.figures, indent=2))
         return
     console = Console(markup=False, emoji=False)  # a setting may have brackets, such as a pattern of --freeze
-    table = Table("setting", Column("value", overflow="fold"), title="resolved configuration")
+    rows = []
     for section, values in plan.figures["config"].items():
         for name, value in values.items():
-            table.add_row(f"{section}.{name}", str(value) if type(value) in (str, int, float) else readable(value))
-    console.print(table)
+            rows.append((f"{section}.{name}", str(value) if type(value) in (str, int, float) else readable(value)))
+    console.print(table(("setting", "value"), rows, "resolved configuration"))
     console.print(figures_table("the training", shown))
 
 

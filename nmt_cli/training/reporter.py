@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -123,12 +123,20 @@ class Reporter:
         self.console.print(figures_table("summary of the run (more in summary.json)", shown))
 
 
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", show_header: bool = True) -> Table:
+    """Return a table for people, whose long cells are folded."""
+    drawn = Table(*(Column(heading, overflow="fold") for heading in headings), title=title, show_header=show_header)
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
 def figures_table(title: str, figures: Mapping[str, Any]) -> Table:
-    table = Table("figure", Column("value", overflow="fold"), title=title, show_header=False)
+    rows = []
     for name, value in figures.items():
         label = name.replace("as_table2", "as in Table 2").replace("flop", "FLOP").replace("_", " ")
-        table.add_row(label, readable(value))
-    return table
+        rows.append((label, readable(value)))
+    return table(("figure", "value"), rows, title, show_header=False)
 
 
 def duration(seconds: float) -> str:

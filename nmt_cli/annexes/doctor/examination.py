@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Column, Table
 
 from nmt_cli.annexes.doctor import machine
 from nmt_cli.annexes.doctor.cost import checkpoint_bytes, checkpoints_on_disk, peak_memory
@@ -28,7 +27,7 @@ from nmt_cli.errors import TrainingError, UsageError, environment_number, main_r
 from nmt_cli.streams import say
 from nmt_cli.training.memory import fits, largest
 from nmt_cli.training.messages import parameters_of
-from nmt_cli.training.reporter import Reporter, duration
+from nmt_cli.training.reporter import Reporter, duration, table
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import RunOptions
@@ -146,7 +145,8 @@ def show(found: Sequence[Check], as_json: bool) -> None:
     if as_json:
         print(json.dumps([{"verdict": check.verdict, **asdict(check)} for check in found], indent=2))
         return
-    table = Table("check", Column("value", overflow="fold"), Column("verdict", overflow="fold"))
+    rows = []
     for check in found:
-        table.add_row(check.name, check.value, f"{check.verdict}: {check.remedy}" if check.remedy else check.verdict)
-    Console(markup=False, emoji=False).print(table)
+        verdict = f"{check.verdict}: {check.remedy}" if check.remedy else check.verdict
+        rows.append((check.name, check.value, verdict))
+    Console(markup=False, emoji=False).print(table(("check", "value", "verdict"), rows))
