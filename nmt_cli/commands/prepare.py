@@ -6,7 +6,6 @@ the vocabulary from a sample of it, and to encode it. Memory holds a byte and a 
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ from nmt_cli.config import COMMAND_LINE, Section, sections
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS
-from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line, import_flags
+from nmt_cli.errors import CheckpointError, UsageError, command_line, import_flags
 from nmt_cli.files import durable, staging
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, fingerprint, weighted, write_object
 from nmt_cli.flags import Command, FromFile, components_in, import_option, values_of
@@ -144,7 +143,7 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
 
     Raises:
         UsageError: settings do not fit, or the directory is in use.
-        DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
+        DataError: text cannot be read or is unfit. Nothing is written then, nor where an OSError is raised.
     """
     layers = {f"{options.config}: ": options.of_components(), COMMAND_LINE: flags}
     settings = sections(layers, {TASK: DEFAULT_TASK}, **filter_configs())
@@ -163,13 +162,8 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         task.adopt(saved, chosen)
     training = (part.prefix for part in options.parts())
     task.look_ahead(training, options.held_out().values(), adopted=options.subwords_from is not None)
-    try:
-        with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
-            splits = _write(directory, task, options, filters, files)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
-        raise
+    with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
+        splits = _write(directory, task, options, filters, files)
     source = options.subwords_from
     adapts = source and not (source / MANIFEST).exists() and saved.languages == task.languages
     start: Sequence[object] = ()
