@@ -40,7 +40,7 @@ def unknown_flags(command: str, words: Sequence[str], known: Mapping[str, Any]) 
 def refuse(beginning: str, unknown: Iterable[str], command: str, known: Collection[str]) -> None:
     """Raise UsageError if there are unknown names, with what to use instead of each: one of the `known` or more."""
     answers = []
-    for name in dict.fromkeys(unknown):
+    for name in [name[:60] for name in dict.fromkeys(unknown)][:50]:  # a file may have any number, of any length
         answer = _counterpart(command, name, known)
         if answer is None:
             candidates = {_plain(candidate): candidate for candidate in known if "." not in candidate}
