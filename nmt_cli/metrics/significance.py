@@ -66,10 +66,13 @@ def paired_test(
         signature = signature_of(measure, found, target_language)
         results: list[Any] = columns[key]
         for system, result in zip(names, results, strict=True):
-            p_value = result.p_value
+            values = (result.p_value, result.mean, result.ci)  # some are numpy's, which JSON does not have
+            p_value, mean, interval = [None if value is None else float(value) for value in values]
             if p_value is not None and result.score == results[0].score:
                 p_value = 1.0  # sacreBLEU counts only larger differences, and gives equal scores its smallest p
+            score = float(result.score)
             name = measure.name.format(language=target_language)
-            figures = (result.score, p_value, result.mean, result.ci)
-            comparisons.append(Comparison(measure.metric, name, system, names[0], *figures, signature))
+            comparisons.append(
+                Comparison(measure.metric, name, system, names[0], score, p_value, mean, interval, signature)
+            )
     return comparisons
