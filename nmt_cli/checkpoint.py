@@ -113,17 +113,17 @@ def link(original: Path, folder: Path) -> None:
 def read_contents(folder: Path) -> Contents:
     path = folder / CONFIG
     if not path.is_file():
-        found = f"not a checkpoint: it has no {CONFIG}"
+        problem = f"not a checkpoint: it has no {CONFIG}"
         if not folder.is_dir():
             old = durable.beside(folder, "old")
             earlier = f", but its earlier version is {old}: rename that one to use it" if os.path.isdir(old) else ""
-            found = f"no such directory{earlier}"
-        raise CheckpointError(f"{folder}: {found}. A checkpoint is, for example, RUN/{FOLDER_OF_RUN}/step-00001500.")
+            problem = f"no such directory{earlier}"
+        raise CheckpointError(f"{folder}: {problem}. A checkpoint is, for example, RUN/{FOLDER_OF_RUN}/step-00001500.")
     content = _read_object(path)
     if content.get("schema") != SCHEMA:
-        theirs = "; `nmt import` reads models of other programs" if "model_type" in content else ""
+        advice = "; `nmt import` reads models of other programs" if "model_type" in content else ""
         raise CheckpointError(
-            f"{path}: schema {shown(content.get('schema'))}; this version of nmt reads schema {SCHEMA}{theirs}"
+            f"{path}: schema {shown(content.get('schema'))}; this version of nmt reads schema {SCHEMA}{advice}"
         )
     try:
         contents: Contents = restored(Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path))
@@ -234,13 +234,13 @@ def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], place: str) 
     if different := sorted(parameters.keys() ^ weights.keys()):
         raise CheckpointError(f"{unfit}{different[0]} is in one of them only ({len(different)} differ)")
     for name, parameter in parameters.items():
-        found = own_part(weights[name], parameter)
-        if not found.is_floating_point():
-            raise CheckpointError(f"{place}: damaged: {name} is of type {found.dtype}, not of real numbers")
-        if parameter.shape != found.shape:
-            raise CheckpointError(f"{unfit}{name} is {list(found.shape)}, expected {list(parameter.shape)}")
+        weight = own_part(weights[name], parameter)
+        if not weight.is_floating_point():
+            raise CheckpointError(f"{place}: damaged: {name} is of type {weight.dtype}, not of real numbers")
+        if parameter.shape != weight.shape:
+            raise CheckpointError(f"{unfit}{name} is {list(weight.shape)}, expected {list(parameter.shape)}")
         with torch.no_grad():
-            parameter.copy_(found)
+            parameter.copy_(weight)
 
 
 def checkpoints_of(run: Path) -> list[Path]:
@@ -252,8 +252,8 @@ def resumable_of(run: Path) -> list[Path]:
     """Return all checkpoints of a run, the oldest first: `step-N`, `best-N`, and `latest-N` of a signal."""
     kinds = ("latest", "best", "step")  # of one step, the last has the fewest actions pending
     folders = [path for path in (run / FOLDER_OF_RUN).glob("*") if path.is_dir()]
-    found = [(path, re.fullmatch(r"(latest|best|step)-(\d{8,})", path.name)) for path in folders]
-    ordered = sorted((int(match[2]), kinds.index(match[1]), path) for path, match in found if match)
+    named = [(path, re.fullmatch(r"(latest|best|step)-(\d{8,})", path.name)) for path in folders]
+    ordered = sorted((int(match[2]), kinds.index(match[1]), path) for path, match in named if match)
     return [path for _, _, path in ordered]
 
 
@@ -268,8 +268,9 @@ def locate(path: Path) -> Path:
         raise UsageError(f"{path}: not a checkpoint, but an export for another program (see --engine)")
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path
-    if found := resumable_of(path):
-        return found[-1]
+    checkpoints = resumable_of(path)
+    if checkpoints:
+        return checkpoints[-1]
     if (path / FOLDER_OF_RUN).is_dir():
         raise CheckpointError(f"{path}: this run has no checkpoint yet")
     read_contents(path)

@@ -132,7 +132,7 @@ def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
     """Return up to three of the known names: those like `name`, and those that have all its words."""
     names = sorted(known)
     words = set(re.split("[-_]", name))
-    whole = [each for each in names if words.issubset(re.split("[-_]", each))]
+    whole = [other for other in names if words.issubset(re.split("[-_]", other))]
     return list(dict.fromkeys([*difflib.get_close_matches(name, names, cutoff=cutoff), *whole]))[:3]
 
 

@@ -119,7 +119,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         if group.has_extras():
             registry.discover(values_of(selecting, "--import"))
         more = command.more_flags(selecting) if command.more_flags else {}
-        own = [_own_parameter(*each, file) for each in group.flags()]
+        own = [_own_parameter(title, field, hint, file) for title, field, hint in group.flags()]
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
         fields_in_file = group.names_in_file()
@@ -246,7 +246,7 @@ def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable
     """
     kinds = {kind: section for kind, section in sections.items() if section.component}
     owners = Counter(field.name for section in sections.values() for field, _ in fields(section.config))
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
 
     def add(section: str, config: type[Any], title: str) -> None:
         values = sections[section].values
@@ -257,18 +257,18 @@ def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable
                 hidden = not title or name != names[0 if owners[field.name] == 1 else -1]
                 default = values.get(field.name, field.default)
                 info = _option(field, hint, [_switch(flag(name), hint)], default, rich_help_panel=title, hidden=hidden)
-                found.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
+                parameters.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
     for name, section in sections.items():
         if name not in kinds:
             add(name, section.config, title=name)
-    found |= {kind: _parameter(kind, str, _choice(kind, section.component)) for kind, section in kinds.items()}
+    parameters |= {kind: _parameter(kind, str, _choice(kind, section.component)) for kind, section in kinds.items()}
     for kind, section in kinds.items():
         add(kind, section.config, title=f"{kind} {section.component}")
     for kind in kinds:
         for other in registry.components(kind):
             add(kind, other.config, title="")
-    return found.values()
+    return parameters.values()
 
 
 def _switch(name: str, hint: Any) -> str:

@@ -18,7 +18,8 @@ def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
     Raises:
         DataError: the file cannot be read, a line has another form, or a line of the input has no output.
     """
-    count, found = 1, list[Candidate]()
+    count = 1
+    candidates: list[Candidate] = []
     for place, line in enumerate(read_lines(path), 1):
         where = f"{path or 'standard input'}:{place}"
         try:
@@ -30,11 +31,14 @@ def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
             form = "a line number, a finite score and a text, separated by tabs"
             advice = "`nmt translate --nbest 8 --format tsv` writes such a file"
             raise DataError(f"{where}: expected {form}, not {shown(line)}; {advice}") from None
-        if steps not in ((0, 1) if found else (0,)):
-            raise DataError(f"{where}: expected an output of line {count + bool(found)}, not {number}: one is missing")
+        if steps not in ((0, 1) if candidates else (0,)):
+            raise DataError(
+                f"{where}: expected an output of line {count + bool(candidates)}, not {number}: one is missing"
+            )
         if steps:
-            yield found
-            count, found = count + 1, []
-        found.append(candidate)
-    if found:
-        yield found
+            yield candidates
+            count += 1
+            candidates = []
+        candidates.append(candidate)
+    if candidates:
+        yield candidates

@@ -93,12 +93,12 @@ def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) 
         return
     if not out.is_dir():
         raise UsageError(f"--out {out}: not a directory; choose another name")
-    found = {entry.name for entry in out.iterdir()}
+    names = {entry.name for entry in out.iterdir()}
     problem = "exists; choose another name, or replace it with --overwrite"
-    if foreign := sorted(found - set(ours)):
+    if foreign := sorted(names - set(ours)):
         problem = f"is in use: it contains {', '.join(foreign[:3])}; choose another name"
-    elif found and marker not in found:
+    elif names and marker not in names:
         problem = f"is in use: it has no {marker}; choose another name"
-    elif overwrite or not found:
+    elif overwrite or not names:
         return
     raise UsageError(f"--out {out}: this directory {problem}")
