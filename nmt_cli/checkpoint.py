@@ -146,6 +146,8 @@ def verify(folder: Path, training: bool = True) -> None:
             raise CheckpointError(f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}")
     for name, checksum in recorded.items():
         path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CheckpointError(f"{folder / CHECKSUMS}: names {shown(name)}, which is outside the checkpoint")
         try:
             is_whole = fingerprint(path) == checksum
         except DataError as error:
@@ -186,6 +188,10 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
     contents = read_contents(folder)
     weights = load_weights(folder)
     task = load_task(folder / TASK, contents.modules.get("task", ""))
+    of_task = vocabulary_of(task)
+    for name, value in vocabulary_of(contents).items():
+        if value != of_task[name]:
+            raise CheckpointError(f"{folder}: the {name} of its model is {value}, that of its task {of_task[name]}")
     with WithoutInitialisation():
         with torch.device("meta"):  # allocates nothing, whatever the configured sizes
             assign_weights(build_model(contents, str(folder)), weights, str(folder))

@@ -103,7 +103,10 @@ def shown(value: object, characters: int = 60) -> str:
 
     Values of files may be of any length and depth. Little more of them is read than what is shown.
     """
-    text = re.sub(r"\s*\n\s*", " ", _REPR.repr(value))
+    try:
+        text = re.sub(r"\s*\n\s*", " ", _REPR.repr(value))
+    except ValueError:  # Python refuses to print very large numbers
+        text = "a value with an integer of thousands of digits"
     return text if len(text) <= characters else text[: characters - 3] + "..."
 
 

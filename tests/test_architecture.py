@@ -182,7 +182,7 @@ def changes_files(call: ast.Call) -> bool:
     text = ast.unparse(call.func)
     if name == "open" and text != "os.open":
         modes = [value.value for value in call.args if isinstance(value, ast.Constant) and isinstance(value.value, str)]
-        opened_by_us = call.args and "durable.open_to_lock" in ast.unparse(call.args[0])
+        opened_by_us = call.args and "durable.open_ours" in ast.unparse(call.args[0])
         return not opened_by_us and any(re.fullmatch(r"[rwabt+]*[wa+][rwabt+]*", mode) for mode in modes)
     if name == "replace":  # Path.replace has one argument, str.replace two
         return text == "os.replace" or (len(call.args) == 1 and not call.keywords)

@@ -117,7 +117,7 @@ def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
     staging.check_name(out)
     path = durable.beside(out, "stdin.tsv")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(durable.open_to_lock(path), "wb") as file:
+    with open(durable.open_ours(path), "wb") as file:
         if not staging.try_lock(file.fileno()):
             raise UsageError(f"--out {options.out}: another process is writing this directory")
         try:

@@ -4,8 +4,8 @@ NAME is written beside it, flushed to disk and renamed: a file as `.NAME.RANDOM.
 `.NAME.nmt-part`. While a directory is replaced, its old content is `.NAME.nmt-old`; while it is deleted, it is
 `.NAME.nmt-gone`. No user makes such names. `recover` cleans up after a crash.
 
-The rest of the package opens files for writing, renames and deletes by these functions only. They delete and lock no
-file through a link.
+The rest of the package opens files for writing, renames and deletes by these functions only. They write, lock and
+delete no file through a link, except a user's own output in `new_file`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from nmt_cli.errors import UsageError
 
 MARK = "nmt-"
 
@@ -114,16 +116,18 @@ def copy_files(files: Iterable[Path], original: Path, copy: Path, link: bool = F
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[io.FileIO]:
+def new_file(path: Path, ours: bool = False) -> Iterator[io.FileIO]:
     """Yield a file that replaces the one at `path`, with its permissions, at the end of the block.
 
     An error of the block, or of the disk, deletes it and leaves the old file. A link at `path` stays, and the file that
-    it leads to is replaced.
+    it leads to is replaced; a file of `ours` must not be a link.
 
     Raises:
         OSError: the file cannot be opened or flushed; `filename` names it.
     """
-    place = Path(os.path.realpath(path))
+    if ours:
+        check_ours(path)
+    place = path if ours else Path(os.path.realpath(path))
     aside = place.with_name(f".{place.name[:50]}.{os.urandom(6).hex()}.{MARK}part")
     try:
         try:
@@ -145,28 +149,50 @@ def new_file(path: Path) -> Iterator[io.FileIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file atomically."""
-    with new_file(path) as file:
+    """Replace a file of ours atomically."""
+    with new_file(path, ours=True) as file:
         write_all(file.fileno(), text.encode(), path)
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file and flush it to disk."""
-    with path.open("ab", buffering=0) as file, named(path):
+    """Append a line to a file of ours and flush it to disk."""
+    with open(open_ours(path, os.O_APPEND), "ab", buffering=0) as file, named(path):
         write_all(file.fileno(), f"{line}\n".encode(), path)
         with _where_supported():
             os.fsync(file.fileno())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file in a directory that gets its name later."""
-    with named(path):
-        path.write_bytes(content)
+    """Write a file of ours in a directory that gets its name later."""
+    with open(open_ours(path, os.O_TRUNC), "wb", buffering=0) as file:
+        write_all(file.fileno(), content, path)
 
 
-def open_to_lock(path: Path) -> int:
-    """Return the descriptor of a file of ours, not emptied, and made if there is none; no link is followed."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+def open_ours(path: Path, flags: int = 0) -> int:
+    """Return the descriptor of a file of ours, not emptied, and made if there is none.
+
+    Raises:
+        UsageError: as `check_ours`.
+    """
+    check_ours(path)
+    return os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def check_ours(path: Path, directory: bool = False) -> None:
+    """Raise UsageError if a link, a pipe or anything else is in the place of a file, or a `directory`, of ours."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISDIR if directory else stat.S_ISREG)(mode):
+        ours = "directory" if directory else "file"
+        raise UsageError(f"{path}: this is {kind_of(mode)}; nmt makes a {ours} of this name itself. Move it away")
+
+
+def kind_of(mode: int) -> str:
+    """Return the word for what has this mode, such as "a directory"."""
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFREG: "a file", stat.S_IFLNK: "a link"}
+    return kinds.get(stat.S_IFMT(mode), "a pipe or a device")
 
 
 def write_all(descriptor: int, content: bytes, name: Path | str) -> None:

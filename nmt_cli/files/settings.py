@@ -13,13 +13,13 @@ from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import check_regular
 
 _LARGEST = 1 << 20  # bytes; the readers of YAML and TOML are slow
+_MOST_DOTS = 100  # of a key of TOML, whose reader takes quadratic time and memory for them
 
 # The words of YAML 1.2. In YAML 1.1, PyYAML's, `no` is a boolean, `1:30` and `010` are other numbers, `1e-4` is text.
 _YAML_WORDS = {
     "null": r"(~|null|Null|NULL|)$",
     "bool": r"(true|True|TRUE|false|False|FALSE)$",
     "int": r"[-+]?(0|[1-9][0-9]*)$",
-    "merge": r"<<$",
     "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$",
 }
 
@@ -34,7 +34,7 @@ def read_settings(path: Path) -> Any:
     try:
         check_regular(path, _LARGEST)
         text = path.read_text(encoding="utf-8-sig")
-        readers: dict[str, Callable[[str], Any]] = {"TOML": tomllib.loads, "JSON": from_json, "YAML": _from_yaml}
+        readers: dict[str, Callable[[str], Any]] = {"TOML": _from_toml, "JSON": from_json, "YAML": _from_yaml}
         return readers[form](text)
     except DataError as error:
         raise UsageError(str(error)) from error
@@ -56,12 +56,26 @@ def from_json(text: str | bytes | bytearray) -> Any:
     return json.loads(text, object_pairs_hook=without_repetition)
 
 
+def _from_toml(text: str) -> Any:
+    for number, line in enumerate(text.split("\n"), 1):
+        if any(part.count(".") > _MOST_DOTS for part in line.split("=")):
+            raise ValueError(f"line {number}: more than {_MOST_DOTS} dots")
+    return tomllib.loads(text)
+
+
 def _from_yaml(text: str) -> Any:
     """Return the content of a YAML document, by PyYAML's safe loader; of an empty one, no settings."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):  # some, each used twice by the next, are a value without end
+                event = self.peek_event()
+                problem = f"*{shown(event.anchor)} is an alias; write out the value"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = set()

@@ -72,7 +72,7 @@ def _locked(out: Path) -> Iterator[None]:
     lock = durable.beside(out, "lock")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        handle = durable.open_to_lock(lock)
+        handle = durable.open_ours(lock)
     except OSError as error:
         raise UsageError(f"--out {out}: cannot create this directory: {error.filename}: {error.strerror}") from error
     try:

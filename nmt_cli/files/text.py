@@ -223,15 +223,9 @@ def check_regular(path: Path, largest: int = sys.maxsize) -> None:
     with explained(path):
         status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise DataError(f"{path}: this is {kind_of(status.st_mode)}; expected a regular file")
+        raise DataError(f"{path}: this is {durable.kind_of(status.st_mode)}; expected a regular file")
     if status.st_size > largest:
         raise DataError(f"{path}: {status.st_size:,} bytes; expected at most {largest:,}: is this the right file?")
-
-
-def kind_of(mode: int) -> str:
-    """Return the word for what has this mode, such as "a directory"."""
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFREG: "a file", stat.S_IFLNK: "a link"}
-    return kinds.get(stat.S_IFMT(mode), "a pipe or a device")
 
 
 def fingerprint(path: Path) -> str:

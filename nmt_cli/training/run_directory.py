@@ -59,6 +59,8 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is not a directory; --out takes a new directory or an earlier run")
         self.path.mkdir(parents=True, exist_ok=True)
+        for name in _FILES:
+            durable.check_ours(self.path / name)
         if config.exists():
             check_agreement(self.path, description)
         else:
@@ -66,7 +68,7 @@ class RunDirectory:
             names += [folder.name for folder in checkpoint.resumable_of(self.path)]
             if names:  # a log of the user's is no reason
                 raise UsageError(f"{self.path} is in use: it has {names[0]} but no {CONFIG}; give another --out")
-        self._lock = durable.open_to_lock(self.path / LOCK)
+        self._lock = durable.open_ours(self.path / LOCK)
         if not try_lock(self._lock):
             raise UsageError(f"{self.path}: another `nmt train` is writing to this directory")
         self._recover()

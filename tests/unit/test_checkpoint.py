@@ -127,6 +127,14 @@ def test_damaged_checksums(folder: Path, content: str) -> None:
         checkpoint.load_weights(folder)
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "task/../../secret"])
+def test_checksums_reach_no_file_outside(folder: Path, name: str) -> None:
+    (folder.parent / "secret").write_text("x")
+    change_json(folder / "checksums.json", **{name: "0" * 64})
+    with pytest.raises(CheckpointError, match="outside the checkpoint"):
+        checkpoint.verify(folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -140,6 +148,7 @@ def test_damaged_checksums(folder: Path, content: str) -> None:
             {"sections": {"model": {"name": "rnn"}}, "modules": {"model": "their.rnn"}},
             r"'rnn' comes from the module their\.rnn: give --import their\.rnn",
         ),
+        ({"target_vocabulary_size": 20}, r"target_vocabulary_size of its model is 20, that of its task 13"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:

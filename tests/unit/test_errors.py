@@ -46,6 +46,10 @@ def test_only_the_beginning_of_a_long_value_is_read() -> None:
         assert shown(value, 20) == shown(value)[:17] + "..."
 
 
+def test_a_number_of_too_many_digits_for_python_is_described() -> None:
+    assert shown([10**5000]) == "a value with an integer of thousands of digits"
+
+
 def set_variables(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)

@@ -58,6 +58,7 @@ def shared_results(options: Any, world: World) -> Iterator[Callable[[Windows, Wo
 
 
 def read_part(path: Path, ranks: int) -> Results:
+    durable.check_ours(path)
     try:
         texts, totals, warnings = json.loads(path.read_bytes())
     except FileNotFoundError as error:
@@ -72,8 +73,9 @@ def parts_folder(options: Any) -> Path:
     files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
     states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]
-    folder: Path = options.output.with_name(f".{options.output.name[:50]}.{identity}.parts")
-    return folder
+    parts: Path = options.output.with_name(f".{options.output.name[:50]}.{identity}.parts")
+    durable.check_ours(parts, directory=True)
+    return parts
 
 
 def _paths(value: Any) -> list[Path]:

@@ -35,6 +35,7 @@ class TensorBoard(Observer):
 
     def __init__(self, config: TensorBoardConfig, run: Run) -> None:
         super().__init__(config, run)
+        durable.check_ours(run.directory.path / RECORD)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:

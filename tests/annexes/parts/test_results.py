@@ -11,7 +11,7 @@ from nmt_cli.annexes.parts import results
 from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.commands.translate_streams import Totals
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, UsageError
 
 
 def test_a_part_of_a_machine_that_does_not_share_the_directory(tmp_path: Path) -> None:
@@ -45,3 +45,16 @@ def test_parts_are_of_the_files_as_they_are_now(tmp_path: Path) -> None:
         folders.add(results.parts_folder(options))
         assert len(folders) == number
     assert results.parts_folder(options) in folders
+
+
+def test_a_part_is_not_read_through_a_link(tmp_path: Path) -> None:
+    """Nor is the directory of the parts, whose name can be foreseen."""
+    (tmp_path / "forged").write_text('[["x\\n"], {"seconds": 1, "repairs": {}}, []]')
+    (tmp_path / "7").symlink_to(tmp_path / "forged")
+    with pytest.raises(UsageError, match="7: this is a link"):
+        results.read_part(tmp_path / "7", ranks=2)
+    options = TranslateCommandOptions(checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out")
+    parts = results.parts_folder(options)
+    parts.symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="parts: this is a link"):
+        results.parts_folder(options)

@@ -45,7 +45,7 @@ def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) 
             assert run("--train", "-", *columns, "--out", place) == 2
         Path("new/.d4.stdin.tsv").write_text("mine")
         Path("new/.d4.nmt-stdin.tsv").symlink_to(".d4.stdin.tsv")
-        assert run("--train", "-", *columns, "--out", "new/d4") == 1
+        assert run("--train", "-", *columns, "--out", "new/d4") == 2
     assert Path("new/.d4.stdin.tsv").read_text() == "mine"
     assert Path("new/d2/train.source.ids").read_bytes() == Path("new/d1/train.source.ids").read_bytes()
     assert sorted(path.name for path in Path("new").iterdir()) == [".d4.nmt-stdin.tsv", ".d4.stdin.tsv", "d1", "d2"]

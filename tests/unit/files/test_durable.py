@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nmt_cli.errors import UsageError
 from nmt_cli.files import durable
 
 
@@ -119,9 +120,34 @@ def test_a_file_is_replaced_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Mon
     assert names(tmp_path) == ["file"]
 
 
+def test_a_file_of_ours_must_be_one(tmp_path: Path) -> None:
+    """Nothing is written through a link, and nothing waits for a pipe."""
+    (tmp_path / "thesis").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "thesis")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, kind in [
+        ("link", "a link"),
+        ("dangling", "a link"),
+        ("device", "a link"),
+        ("pipe", "a pipe or a device"),
+        ("folder", "a directory"),
+    ]:
+        path = tmp_path / name
+        for write in (durable.write_text, durable.append_line):
+            with pytest.raises(UsageError, match=f"{name}: this is {kind}"):
+                write(path, "x")
+        with pytest.raises(UsageError, match=f"{name}: this is {kind}"):
+            durable.open_ours(path)
+    assert (tmp_path / "thesis").read_text() == "mine"
+    assert not (tmp_path / "absent").exists()
+
+
 def test_no_file_is_emptied_by_opening_it(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("mine")
-    os.close(durable.open_to_lock(tmp_path / "lock"))
+    os.close(durable.open_ours(tmp_path / "lock"))
     assert (tmp_path / "lock").read_text() == "mine"
 
 

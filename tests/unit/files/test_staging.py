@@ -206,10 +206,7 @@ def test_what_a_user_writes_there_meanwhile_stays(tmp_path: Path, overwrite: boo
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis").write_text("mine")
     (tmp_path / ".out.nmt-lock").symlink_to(tmp_path / "thesis")
-    with (
-        pytest.raises(UsageError, match=r"cannot create this directory: .*nmt-lock: Too many levels of symbolic links"),
-        stage(tmp_path / "out"),
-    ):
+    with pytest.raises(UsageError, match=r"nmt-lock: this is a link"), stage(tmp_path / "out"):
         pytest.fail("must not be entered")
     assert (tmp_path / "thesis").read_text() == "mine"
     assert (tmp_path / ".out.nmt-lock").is_symlink()

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
     assert done[0] == "first"
     directory.release()
     assert done == ["first", "second"]
+
+
+@pytest.mark.parametrize("name", [".lock", "config.json", "metrics.jsonl", "summary.json"])
+@pytest.mark.parametrize("make", [Path.symlink_to, lambda path, _: os.mkfifo(path)])
+def test_files_of_a_run_are_regular_files(tmp_path: Path, name: str, make: Callable[[Path, Path], None]) -> None:
+    """A link empties or replaces nothing that it leads to, and a pipe is not waited for."""
+    (tmp_path / "thesis").write_text("mine")
+    place = tmp_path / "run"
+    place.mkdir()
+    make(place / name, tmp_path / "thesis")
+    directory = RunDirectory(place)
+    with pytest.raises(UsageError, match=f"{name}: this is a "):
+        directory.claim({})
+    directory.release()
+    assert (tmp_path / "thesis").read_text() == "mine"
+    assert [path.name for path in place.iterdir()] == [name]
 
 
 def test_a_refused_run_is_not_touched(tiny_data: Path, tmp_path: Path) -> None:
