@@ -110,28 +110,29 @@ def divide(model: torch.nn.Module, world: World) -> None:
     for module, name in found:
         whole = getattr(module, name)
         own = torch.nn.Parameter(whole.detach().chunk(world.size)[world.rank].clone(), whole.requires_grad)
-        vars(own)["sharers"] = world
+        vars(own)["ranks"] = world.size
         setattr(module, name, own)
 
 
-def sharers_of(parameter: Tensor) -> World:
-    """Return the ranks that have a part of the parameter each; a world of one if each rank has all of it."""
-    return vars(parameter).get("sharers") or World(0, 1, parameter.device)
+def ranks_of(parameter: Tensor) -> int:
+    """Return the number of ranks that have a part of the parameter each; 1 if each rank has all of it."""
+    ranks: int = vars(parameter).get("ranks", 1)
+    return ranks
 
 
 def own_part(whole: Tensor, parameter: Tensor) -> Tensor:
     """Return of `whole` the part that this rank has of `parameter`; of a tensor that is not divided, all."""
-    world = sharers_of(parameter)
-    divided = world.size > 1 and whole.numel() == world.size * parameter.numel()
-    return whole.chunk(world.size)[world.rank] if divided else whole
+    ranks = ranks_of(parameter)
+    divided = ranks > 1 and whole.numel() == ranks * parameter.numel()
+    return whole.chunk(ranks)[dist.get_rank()] if divided else whole
 
 
 def whole(own: Tensor, parameter: Tensor) -> Tensor:
     """Return on rank 0, in the host's memory, the whole of what all ranks call this with; see `own_part`."""
-    world = sharers_of(parameter)
-    if world.size == 1 or own.shape != parameter.shape:
+    ranks = ranks_of(parameter)
+    if ranks == 1 or own.shape != parameter.shape:
         return own
-    parts = [torch.empty_like(own) for _ in range(world.size)] if world.is_main else None
+    parts = [torch.empty_like(own) for _ in range(ranks)] if dist.get_rank() == 0 else None
     with explain_lost_ranks():
         dist.gather(own, parts)
     return torch.cat([part.cpu() for part in parts]) if parts else own

@@ -33,11 +33,10 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig, kernel: Kernel) -> None:
         super().__init__()
-        pre_norm = config.norm == "pre"
         self.self_attention = _attention(config, kernel)
         self.feed_forward = _feed_forward(config)
-        self.around_self_attention = Residual(config.d_model, config.dropout, pre_norm)
-        self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
+        self.around_self_attention = _residual(config)
+        self.around_feed_forward = _residual(config)
 
     def forward(self, x: Tensor, own: Layout) -> Tensor:
         """[B, S, d_model] -> [B, S, d_model]; `own` is the mask of the source, or another layout."""
@@ -50,13 +49,12 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig, kernel: Kernel) -> None:
         super().__init__()
-        pre_norm = config.norm == "pre"
         self.self_attention = _attention(config, kernel)
         self.cross_attention = _attention(config, FullAttention(dropout=config.attention_dropout), cross=True)
         self.feed_forward = _feed_forward(config)
-        self.around_self_attention = Residual(config.d_model, config.dropout, pre_norm)
-        self.around_cross_attention = Residual(config.d_model, config.dropout, pre_norm)
-        self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
+        self.around_self_attention = _residual(config)
+        self.around_cross_attention = _residual(config)
+        self.around_feed_forward = _residual(config)
 
     def forward(self, x: Tensor, memory: Tensor | Sequence[Tensor], own: Layout, across: Layout) -> Tensor:
         """[B, T, d_model] -> [B, T, d_model]; `own` is the mask of the target, `across` from the target to the source.
@@ -241,3 +239,8 @@ def _feed_forward(config: TransformerConfig) -> FeedForward:
     """The feed-forward network of a layer."""
     dropout, activation = config.feed_forward_dropout, config.activation
     return FeedForward(config.d_model, config.d_ff, dropout, activation, config.gated_feed_forward)
+
+
+def _residual(config: TransformerConfig) -> Residual:
+    """What is around each sub-layer."""
+    return Residual(config.d_model, config.dropout, pre_norm=config.norm == "pre")

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nmt_cli.device import autocast
-from nmt_cli.distributed import World, explain_lost_ranks, sharers_of
+from nmt_cli.distributed import World, explain_lost_ranks, ranks_of
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
 
 
@@ -55,9 +55,8 @@ class Gradients:
         self.objective, self.optimizer, self.scaler, self.world = objective, optimizer, scaler, world
         self.parameters = trained(objective.model)
         # The host knows what ranks exchange for the parameters that they divide.
-        divided = [parameter for parameter in self.parameters if sharers_of(parameter).size > 1]
-        self.loose = divided if flat else self.parameters
-        self.fixed = [parameter for parameter in self.parameters if sharers_of(parameter).size == 1] if flat else []
+        self.fixed = [parameter for parameter in self.parameters if flat and ranks_of(parameter) == 1]
+        self.loose = [parameter for parameter in self.parameters if not flat or ranks_of(parameter) > 1]
         self.flat: Tensor | None = None  # the gradients of `fixed` in one tensor, which are views of it
 
     def clear(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
-from nmt_cli.distributed import sharers_of
+from nmt_cli.distributed import ranks_of
 from nmt_cli.errors import command_line, counted, import_flags
 from nmt_cli.interfaces import Schedule
 from nmt_cli.training.costs import utilisation
@@ -122,5 +122,5 @@ def advice(
 
 def parameters_of(model: Any) -> tuple[int, int]:
     """Return the number of parameters, and of those that are trained, in all processes."""
-    every, learning = ([p.numel() * sharers_of(p).size for p in each] for each in (model.parameters(), trained(model)))
+    every, learning = ([p.numel() * ranks_of(p) for p in each] for each in (model.parameters(), trained(model)))
     return sum(every), sum(learning)

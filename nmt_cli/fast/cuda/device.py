@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.device import HostCopies, Load, Plain, Sizes
-from nmt_cli.distributed import sharers_of
+from nmt_cli.distributed import ranks_of
 from nmt_cli.fast import rows
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.copies import PinnedCopies
@@ -108,7 +108,7 @@ class Fast(Plain):
 
     def gradients(self, plain: Gradients, replay: bool) -> Gradients:
         """See `Plain`. CUDA graphs, if nothing asks the host."""
-        divided = any(sharers_of(parameter).size > 1 for parameter in plain.parameters)
+        divided = any(ranks_of(parameter) > 1 for parameter in plain.parameters)
         return ReplayedGradients(plain) if replay and not divided else plain
 
     def change(
