@@ -23,7 +23,7 @@ from nmt_cli.cli import command_names, load
 from nmt_cli.flags import function_of
 from nmt_cli.registry import KINDS, names
 
-SECONDS, BYTES = 60, 6 << 30
+SECONDS, BYTES = 240, 6 << 30
 """Processor time and address space of a command."""
 
 NUMBERS = [-1, 0, 1, 2, 2**31, 2**63 - 1, 10**30]

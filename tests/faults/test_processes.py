@@ -140,7 +140,7 @@ def test_ranks_of_a_machine_do_not_share_a_gpu(ranks: Any, tiny_data: Path, tmp_
 
 def test_a_rank_hangs(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     """A rank that does not respond ends the run at the timeout."""
-    started = ranks(2, tiny_data, tmp_path / "run", "--timeout-minutes", 0.1, poison="hangs")
+    started = ranks(2, tiny_data, tmp_path / "run", "--timeout-minutes", 0.2, poison="hangs")
     assert started[0].code() == 1
     (message,) = messages(started)
     assert "did not respond" in message
