@@ -6,7 +6,7 @@ keys and values of the same input are one matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.common_spec import Activation
+from ctranslate2.specs.model_spec import LayerSpec, index_spec
 from numpy.typing import NDArray
 from torch import nn
 
@@ -23,10 +24,23 @@ from nmt_cli.annexes.exchange.export.comparison import Comparison, expressible
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.interfaces import BOS, EOS, SPECIAL_SYMBOLS, UNK
-from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
+_MODULES = {  # of a layer: by CTranslate2's name the modules here whose outputs stand side by side there
+    "self_attention/linear_0": ["self_attention.w_q", "self_attention.w_k", "self_attention.w_v"],
+    "self_attention/linear_1": ["self_attention.w_o"],
+    "self_attention/layer_norm": ["around_self_attention.norm"],
+    "attention/linear_0": ["cross_attention.w_q"],
+    "attention/linear_1": ["cross_attention.w_k", "cross_attention.w_v"],
+    "attention/linear_2": ["cross_attention.w_o"],
+    "attention/layer_norm": ["around_cross_attention.norm"],
+    "ffn/linear_0": ["feed_forward.inner"],
+    "ffn/linear_0_noact": ["feed_forward.factor"],
+    "ffn/linear_1": ["feed_forward.outer"],
+    "ffn/layer_norm": ["around_feed_forward.norm"],
+}
 
 
 def export(
@@ -88,18 +102,11 @@ def converted(model: Transformer) -> TransformerSpec:
         spec.decoder.projection.bias = _array(model.output_bias)
     spec.encoder.position_encodings.encodings = _array(model.source_positions(0, POSITIONS))
     spec.decoder.position_encodings.encodings = _array(model.target_positions(0, POSITIONS))
-    for part, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _set_layer(part, layer)
-    for part, decoder_layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _set_layer(part, decoder_layer)
-        attention = decoder_layer.cross_attention
-        _set_linear(part.attention.linear[0], attention.w_q)
-        _set_linear(part.attention.linear[1], attention.w_k, attention.w_v)
-        _set_linear(part.attention.linear[2], attention.w_o)
-        _set_norm(part.attention.layer_norm, decoder_layer.around_cross_attention.norm)
+    _set_layers(spec.encoder.layer, model.encoder)
+    _set_layers(spec.decoder.layer, model.decoder)
     if config.norm == "pre":
-        _set_norm(spec.encoder.layer_norm, model.encoder_norm)
-        _set_norm(spec.decoder.layer_norm, model.decoder_norm)
+        _set(spec.encoder.layer_norm, model.encoder_norm)
+        _set(spec.decoder.layer_norm, model.decoder_norm)
     spec.config.add_source_eos = True
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_SYMBOLS[i] for i in (UNK, BOS, EOS))
     spec.config.decoder_start_token = SPECIAL_SYMBOLS[BOS]
@@ -107,28 +114,24 @@ def converted(model: Transformer) -> TransformerSpec:
     return spec
 
 
-def _set_layer(part: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    """Set self-attention and the feed-forward network."""
-    attention, network = layer.self_attention, layer.feed_forward
-    _set_linear(part.self_attention.linear[0], attention.w_q, attention.w_k, attention.w_v)
-    _set_linear(part.self_attention.linear[1], attention.w_o)
-    _set_norm(part.self_attention.layer_norm, layer.around_self_attention.norm)
-    _set_linear(part.ffn.linear_0, network.inner)
-    if network.factor is not None:
-        _set_linear(part.ffn.linear_0_noact, network.factor)
-    _set_linear(part.ffn.linear_1, network.outer)
-    _set_norm(part.ffn.layer_norm, layer.around_feed_forward.norm)
+def _set_layers(specs: Sequence[LayerSpec], layers: Iterable[nn.Module]) -> None:
+    for spec, layer in zip(specs, layers, strict=True):
+        modules = dict(layer.named_modules())
+        for name, ours in _MODULES.items():
+            if ours[0] in modules:  # an encoder has no cross-attention
+                _set(index_spec(spec, name), *(modules[module] for module in ours))
 
 
-def _set_linear(part: Any, *layers: nn.Linear) -> None:
-    """Set a product whose outputs are those of `layers`, side by side."""
-    part.weight = np.concatenate([_array(layer.weight) for layer in layers])
-    if layers[0].bias is not None:
-        part.bias = np.concatenate([_array(layer.bias) for layer in layers])
-
-
-def _set_norm(part: Any, norm: Any) -> None:
-    part.gamma, part.beta = _array(norm.weight), _array(norm.bias)
+def _set(spec: LayerSpec, *modules: Any) -> None:
+    """Set a normalisation, or a product whose outputs are those of `modules`, side by side."""
+    weight = np.concatenate([_array(module.weight) for module in modules])
+    bias = None if modules[0].bias is None else np.concatenate([_array(module.bias) for module in modules])
+    if isinstance(modules[0], nn.LayerNorm):
+        spec.gamma, spec.beta = weight, bias
+    else:
+        spec.weight = weight
+        if bias is not None:
+            spec.bias = bias
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float32]:
