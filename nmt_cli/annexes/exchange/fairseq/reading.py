@@ -18,7 +18,6 @@ from torch import Tensor
 from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, half_sinusoids, our_layers
 from nmt_cli.annexes.exchange.importing.checks import (
     LARGEST_TABLE,
-    check_settings,
     float_weights,
     is_language,
     our_settings,
@@ -50,6 +49,7 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
     task, model = options_of(saved, path)
+    settings = settings_of(model, path)
     weights = float_weights({name: each for name, each in saved["model"].items() if not _UNREAD.search(name)}, path)
     weights = divided(weights)
     source_embedding = weights.pop("encoder.embed_tokens.weight")
@@ -65,7 +65,7 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     transformer = ForeignTransformer(
         source=side("encoder", options.source_lang or task.get("source_lang"), source_embedding),
         target=side("decoder", options.target_lang or task.get("target_lang"), target_embedding),
-        settings=settings_of(model, path),
+        settings=settings,
         layers=our_layers(weights, NAMES, path),
         output=output,
         output_bias=torch.zeros(len(output)),
@@ -94,11 +94,6 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
         )
     if not model.get("decoder_normalize_before"):
         model.pop("no_decoder_final_norm", None)  # there is none anyway
-    if saved.get("cfg"):  # all other options of the command have sections of their own
-        others = {name for section, values in sections.items() if section != "model" for name in _values(values)}
-        check_settings(model, _PROGRAM, path, others, of_model=re.compile(""))
-    else:
-        check_settings(model, _PROGRAM, path)
     return task, model
 
 

@@ -8,7 +8,7 @@ import mmap
 import re
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,22 +100,16 @@ def read_program(module: str) -> dict[str, Any]:
     return program
 
 
-def check_settings(
-    settings: Mapping[str, Any],
-    known: Mapping[str, Any],
-    path: Path,
-    others: Collection[str] = (),
-    of_model: re.Pattern[str] = _OF_MODEL,
-) -> None:
-    """Check the settings that the other program's Transformer reads, and warn of unknown ones.
+def our_settings(settings: Mapping[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the settings of our Transformer that those of the other program name, and warn of unknown ones.
 
     Args:
+        settings: those of the model, and perhaps of the training.
         known: as `read_program` returns it.
-        others: more settings of any value.
-        of_model: what is in the names of settings of models, where `settings` has those of training, too.
 
     Raises:
-        CheckpointError: a setting has another value than the supported ones.
+        CheckpointError: a setting has another value than the supported ones, one without a default is missing, or those
+            of encoder and decoder differ.
     """
     for name, values in (known["values"] | dict.fromkeys(known["off"], OFF)).items():
         value = settings.get(name)
@@ -123,23 +117,6 @@ def check_settings(
             names = values[:1] if values is OFF else values
             expected = " or ".join(repr(each) for each in names if each is not None)
             raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}")
-    names = {*known["values"], *known["off"], *known["any"], *others}
-    unknown = [
-        name for name, value in settings.items() if name not in names and of_model.search(name) and value not in OFF
-    ]
-    if unknown:
-        warn(f"{path}: settings that nmt does not know, and does not use: {shown(unknown, 200)}")
-
-
-def our_settings(settings: Mapping[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of our Transformer that those of the other program name.
-
-    Args:
-        known: as `read_program` returns it.
-
-    Raises:
-        CheckpointError: one without a default is missing, or those of encoder and decoder differ.
-    """
     ours = {}
     for name, names in known["settings"].items():
         default = known["defaults"].get(name)
@@ -149,4 +126,12 @@ def our_settings(settings: Mapping[str, Any], known: Mapping[str, Any], path: Pa
         if values[0] != values[-1]:
             raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ: {shown(values)}")
         ours[name] = values[0]
+    known_names = {*known["values"], *known["off"], *known["any"]}
+    unknown = [
+        name
+        for name, value in settings.items()
+        if name not in known_names and _OF_MODEL.search(name) and value not in OFF
+    ]
+    if unknown:
+        warn(f"{path}: settings that nmt does not know, and does not use: {shown(unknown, 200)}")
     return ours

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, our_layers
-from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, our_settings, saved_objects
+from nmt_cli.annexes.exchange.importing.checks import float_weights, our_settings, saved_objects
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
@@ -52,7 +52,6 @@ def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Impo
     if given := [flag(name) for name in _TEXT if getattr(options, name)]:
         raise UsageError(f"{given[0]} cannot be used with {folder}, which has its own SentencePiece models")
     config = _object(folder / "config.json")
-    check_settings(config, PROGRAM, folder / "config.json")
     settings = our_settings(config, PROGRAM, folder / "config.json") | {"attention_biases": True}
     if settings["activation"] == "silu":
         settings["activation"] = "swish"

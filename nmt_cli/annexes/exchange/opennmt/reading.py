@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, half_sinusoids, our_layers
-from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, our_settings, read_program
+from nmt_cli.annexes.exchange.importing.checks import float_weights, our_settings, read_program
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.errors import CheckpointError
@@ -38,7 +38,7 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     """See `importers.py`."""
     model, vocab = vars(saved["opt"]), saved["vocab"]
     start = vocab.get("decoder_start_token") or SPECIAL_SYMBOLS[BOS]
-    check_settings(model, _PROGRAM, path)
+    settings = settings_of(model, path)
     weights = weights_of(saved, path)
 
     def side(name: str, entries: Sequence[str]) -> Side:
@@ -55,7 +55,7 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     transformer = ForeignTransformer(
         source,
         target,
-        settings=settings_of(model, path) | {"attention_biases": "encoder.0.self_attention.w_q.bias" in layers},
+        settings=settings | {"attention_biases": "encoder.0.self_attention.w_q.bias" in layers},
         layers=layers,
         output=output,
         output_bias=bias,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, is_language, saved_objects
+from nmt_cli.annexes.exchange.importing.checks import float_weights, is_language, our_settings, saved_objects
 from nmt_cli.errors import CheckpointError
 
 
@@ -77,26 +77,42 @@ def test_weights_become_float32(model: Path) -> None:
     assert (weights["a"].dtype, weights["a"].tolist()) == (torch.float32, [1.0] * 4)
 
 
-KNOWN = {"values": {"act": ["relu", "gelu", None], "scale": [True]}, "off": ["gate"], "any": ["heads"]}
+KNOWN = {
+    "values": {"act": ["relu", "gelu", None], "scale": [True]},
+    "off": ["gate"],
+    "any": ["heads", "layers", "decoder_layers"],
+    "settings": {"num_layers": ["layers", "decoder_layers"]},
+    "defaults": {"num_layers": 6},
+}
+
+
+def test_a_setting_of_encoder_and_decoder_is_one_of_ours() -> None:
+    def layers(**settings: Any) -> dict[str, Any]:
+        return our_settings({"scale": True, **settings}, KNOWN, Path("model.pt"))
+
+    assert layers(layers=3, decoder_layers=3) == {"num_layers": 3}
+    assert layers(decoder_layers=None) == {"num_layers": 6}
+    with pytest.raises(CheckpointError, match=r"^model.pt: .* layers and decoder_layers differ: \[3, 6\]$"):
+        layers(layers=3)
 
 
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", []])
 def test_a_setting_that_is_off_is_supported(value: Any) -> None:
-    check_settings({"scale": True, "gate": value}, KNOWN, Path("model.pt"))
+    our_settings({"scale": True, "gate": value}, KNOWN, Path("model.pt"))
 
 
 def test_other_settings_are_refused_by_name() -> None:
     with pytest.raises(CheckpointError, match=r"^model.pt: .* its gate is True, expected False$"):
-        check_settings({"scale": True, "gate": True}, KNOWN, Path("model.pt"))
+        our_settings({"scale": True, "gate": True}, KNOWN, Path("model.pt"))
     with pytest.raises(CheckpointError, match=r"its act is 'silu', expected 'relu' or 'gelu'$"):
-        check_settings({"scale": True, "act": "silu"}, KNOWN, Path("model.pt"))
+        our_settings({"scale": True, "act": "silu"}, KNOWN, Path("model.pt"))
     with pytest.raises(CheckpointError, match="its scale is None, expected True"):
-        check_settings({}, KNOWN, Path("model.pt"))
+        our_settings({}, KNOWN, Path("model.pt"))
 
 
 def test_unknown_settings_of_a_model_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2, "layer": 3}
-    check_settings({"scale": True, **settings}, KNOWN, Path("model.pt"), others=["layer"])
+    settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2}
+    our_settings({"scale": True, **settings}, KNOWN, Path("model.pt"))
     assert capsys.readouterr().err.endswith("does not use: ['new_attention']\n")
 
 
