@@ -37,11 +37,6 @@ def encoded(line: str, encode: Callable[[str], list[int]], limit: int) -> Encode
     return Encoded(line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
 
 
-def encoded_source(task: Task, options: TranslateOptions, line: str) -> Encoded:
-    """As `encoded`, of a line of the input."""
-    return encoded(line, task.encode_source, options.max_source_length)
-
-
 def is_unknown(task: Task, ids: Sequence[int]) -> bool:
     """Return whether a line has unknown words, and beside them only spaces and what is no text."""
     (unknown,) = task.source_tokens([UNK])
@@ -58,7 +53,7 @@ def request_of(task: Task, options: TranslateOptions, number: int, line: str, pr
 
     Raises: as `encoded`.
     """
-    line, ids, truncated = encoded_source(task, options, line)
+    line, ids, truncated = encoded(line, task.encode_source, options.max_source_length)
     prefix = plain(prefix)
     offset = options.max_length_offset
     limit = task.max_length(len(ids)) if offset is None else len(ids) + offset

@@ -90,10 +90,9 @@ class Past:
         A, _, C = self.step.columns.shape
         query, key = kernel.placed(query, self.step.position), kernel.placed(key, self.step.position)
         self.cache[:, :, self.step.newest] = by_sentence(torch.cat([key, value], 2), A)
-        d_k = query.size(2)
         if kernel.window != -1:
             return self._over_gathered(kernel, query)
-        keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
+        keys, values = self.cache.narrow(2, 0, C).tensor_split((query.size(2),), 3)
         return by_row(self.attention(by_sentence(query, A), keys, values, self.step.mask))
 
     def _over_gathered(self, kernel: Kernel, query: Tensor) -> Tensor:

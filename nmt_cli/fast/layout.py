@@ -9,7 +9,6 @@ Letters: B sentences, T queries and S keys of each, N rows of queries and M of k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,9 +19,15 @@ from nmt_cli.layers.attention import AttentionMask, Kernel, Layout
 
 def layout_of(queries: Rows, keys: Rows, causal: bool = False) -> Layout:
     """Return the layout of attention from the rows of `queries` to those of `keys`, which are packed alike."""
-    kind: Any = Binned if isinstance(queries, Bins) else Padded
-    layout: Layout = kind.of(queries, keys, causal)
-    return layout
+    if isinstance(queries, Bins):
+        assert isinstance(keys, Bins)
+        # The filler sees every key, because a softmax over none would be NaN.
+        of_query, of_key = queries.sentences[:, None, :, None], keys.sentences[:, None, None, :]
+        allowed = (of_query == of_key) | (of_query == 0)
+        return Binned(queries.positions, keys.positions, allowed.tril() if causal else allowed)
+    assert isinstance(keys, Packing)
+    # A causal mask needs no padding, which is on the right, after every real query.
+    return Padded(queries, keys, AttentionMask(None if causal or keys.full else keys.padding(), causal))
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,6 @@ class Padded:
     queries: Packing
     keys: Packing
     mask: AttentionMask
-
-    @classmethod
-    def of(cls, queries: Packing, keys: Packing, causal: bool = False) -> Self:
-        """See `layout_of`. A causal mask needs no padding, which is on the right, after every real query."""
-        return cls(queries, keys, AttentionMask(None if causal or keys.full else keys.padding(), causal))
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [M, H, d_k] and [M, H, d_v] -> [N, H, d_v]."""
@@ -51,13 +51,6 @@ class Binned:
     queries: Tensor  # [N] positions
     keys: Tensor  # [M] positions
     allowed: Tensor  # [B, 1, T, S], where T and S are the width of a bin
-
-    @classmethod
-    def of(cls, queries: Bins, keys: Bins, causal: bool = False) -> Self:
-        """See `layout_of`. The filler sees every key, because a softmax over none would be NaN."""
-        of_query, of_key = queries.sentences[:, None, :, None], keys.sentences[:, None, None, :]
-        allowed = (of_query == of_key) | (of_query == 0)
-        return cls(queries.positions, keys.positions, allowed.tril() if causal else allowed)
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""

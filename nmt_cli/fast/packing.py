@@ -32,13 +32,12 @@ class Packing:
     shape: tuple[int, int]  # B and T
 
     @classmethod
-    def of(cls, real: Tensor, multiple: int | None = None) -> Packing:
+    def of(cls, real: Tensor, multiple: int = MULTIPLE) -> Packing:
         """Return the packing of a batch in which `real` [B, T] is True for real tokens. On a GPU, the host waits.
 
-        The number of rows is a multiple of `multiple`, by default `MULTIPLE`.
+        The number of rows is a multiple of `multiple`.
         """
         places = real.flatten().nonzero().squeeze(1)
-        multiple = multiple or MULTIPLE
         rows = -(-len(places) // multiple) * multiple
         return cls(places, _filled(places % real.size(1), rows), (real.size(0), real.size(1)))
 
@@ -47,9 +46,9 @@ class Packing:
         """Whether there is neither padding nor filler, as in a single sentence: rows and places are the same."""
         return len(self.places) == len(self.positions) == self.shape[0] * self.shape[1]
 
-    def ids(self, padded: Tensor, filler: int) -> Tensor:
-        """[B, T] -> [N]: the ids of the rows."""
-        return _filled(padded.flatten()[self.places], len(self.positions), filler)
+    def ids(self, padded: Tensor) -> Tensor:
+        """[B, T] -> [N]: the ids of the rows, PAD in the filler."""
+        return _filled(padded.flatten()[self.places], len(self.positions))
 
     def padding(self) -> Tensor:
         """[B, T], True where there is no token."""
@@ -92,7 +91,7 @@ class Bins:
     sentences: Tensor  # [B, W] the number of each token's sentence, from 1 on, and 0 in the filler
     positions: Tensor  # [B * W] the position of each token in its sentence, and 0 in the filler
 
-    def ids(self, bins: Tensor, filler: int) -> Tensor:
+    def ids(self, bins: Tensor) -> Tensor:
         """[B, W] -> [B * W]: the ids of the rows. The filler is in the batch."""
         return bins.flatten()
 
@@ -133,5 +132,5 @@ def _unpacked(places: Tensor, count: int, rows: Tensor) -> Tensor:
     return rows.new_zeros(count, rows.size(1)).index_copy_(0, places, rows[: len(places)])
 
 
-def _filled(values: Tensor, rows: int, filler: int = 0) -> Tensor:
-    return F.pad(values, (0, rows - len(values)), value=filler)
+def _filled(values: Tensor, rows: int) -> Tensor:
+    return F.pad(values, (0, rows - len(values)))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nmt_cli.device import product_dtype
 from nmt_cli.fast.layout import layout_of
-from nmt_cli.fast.packing import Bins, Packing, RowBatch, Rows
+from nmt_cli.fast.packing import MULTIPLE, Bins, Packing, RowBatch, Rows
 from nmt_cli.interfaces import PAD, Batch
 from nmt_cli.layers.attention import AttentionMask, Kernel
 from nmt_cli.layers.sublayer import Residual
@@ -24,7 +24,7 @@ def row_batch(batch: Batch, model: Any) -> RowBatch:
     if isinstance(batch, RowBatch):
         return batch
     real = model.real(batch.source) if isinstance(model, Transformer) else batch.source != PAD
-    multiple = 1 if computes_rows(model) and not model.independent else None
+    multiple = 1 if computes_rows(model) and not model.independent else MULTIPLE
     packings = Packing.of(real, multiple), Packing.of(batch.target_in != PAD, multiple)
     return RowBatch(batch.source, batch.target_in, batch.target_out, batch.num_tokens, *packings)
 
@@ -67,7 +67,7 @@ def encode(model: Transformer, source: Tensor, sources: Rows) -> Tensor:
 def embedded(model: Transformer, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows) -> Tensor:
     """As `Transformer.embed`: [N, d_model]."""
     places = F.embedding(rows.positions, positions(0, tokens.size(1)))
-    return lowered(model.dropout(embedding(rows.ids(tokens, PAD)) + places))
+    return lowered(model.dropout(embedding(rows.ids(tokens)) + places))
 
 
 def residual(self: Residual, x: Tensor, sublayer: Any) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
 from nmt_cli.decoding.beam_search import check_probabilities
-from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source
+from nmt_cli.decoding.encoding import Encoded, encoded
 from nmt_cli.decoding.outputs import TargetScore
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import in_halves
@@ -55,7 +55,7 @@ def score_targets(
         raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
     check_iterable(sources, "a list of sources")
     check_iterable(targets, "a list of targets")
-    inputs = [encoded_source(task, options, line) for line in sources]
+    inputs = [encoded(line, task.encode_source, options.max_source_length) for line in sources]
     outputs = [_encoded_target(translator, line, place(position)) for position, line in enumerate(targets)]
     if len(inputs) != len(outputs):
         raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
 from nmt_cli.annexes.later.settings import RestrictedAttentionConfig
-from nmt_cli.fast.layout import Binned
+from nmt_cli.fast.layout import layout_of
 from nmt_cli.fast.packing import Bins
 from nmt_cli.layers.attention import AttentionMask
 
@@ -84,6 +84,6 @@ def test_the_window_of_bins_is_as_wide(r: int, causal: bool) -> None:
     kernel, qkv = restricted(r), drawn(17)
     bins = Bins(torch.ones(B, 17, dtype=torch.long), torch.arange(17).repeat(B))
     rows = [tensor.transpose(1, 2).flatten(0, 1) for tensor in qkv]  # [B * n, H, WIDTH]
-    found = Binned.of(bins, bins, causal).attend(kernel, *rows)
+    found = layout_of(bins, bins, causal).attend(kernel, *rows)
     expected = kernel(*qkv, AttentionMask(causal=causal)).transpose(1, 2).flatten(0, 1)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -46,6 +46,6 @@ def test_types_are_kept(dtype: torch.dtype) -> None:
 
 def test_ids_and_positions_of_rows() -> None:
     packing = Packing.of(torch.arange(4) < torch.tensor([[2], [3]]))
-    ids = packing.ids(torch.tensor([[5, 6, 0, 0], [7, 8, 9, 0]]), filler=1)
-    assert ids.tolist() == [5, 6, 7, 8, 9] + [1] * (MULTIPLE - 5)
+    ids = packing.ids(torch.tensor([[5, 6, 0, 0], [7, 8, 9, 0]]))
+    assert ids.tolist() == [5, 6, 7, 8, 9] + [0] * (MULTIPLE - 5)
     assert packing.positions.tolist() == [0, 1, 0, 1, 2] + [0] * (MULTIPLE - 5)
