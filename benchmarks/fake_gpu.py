@@ -29,8 +29,6 @@ from nmt_cli.data.corpus import Selection
 from nmt_cli.distributed import World
 from nmt_cli.fast.cuda import replay
 from nmt_cli.training import start
-from nmt_cli.training.reporter import Reporter
-from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import TrainingConfig
 
 H100 = SimpleNamespace(
@@ -259,9 +257,8 @@ class Training:
             with self.world.device:  # torch cannot move the weights of a fake module
                 return make(*parts)
 
-        unwritten = RunDirectory(folder), Reporter(quiet=True)
         with gpu, mock.patch.object(start, "initial_model", on_device):
-            self.run = start.build_run(config, task, self.corpus, None, self.world, None, *unwritten)
+            self.run = start.build_run(config, task, self.corpus, None, self.world, None, folder, quiet=True)
         self.run.model.train()
         self.following = self.run.plan.updates(0, 0)
         self.step = self.tokens = 0

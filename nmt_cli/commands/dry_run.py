@@ -18,9 +18,8 @@ from nmt_cli.streams import say
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.messages import advice, parameters_of
 from nmt_cli.training.origin import origin_of
-from nmt_cli.training.reporter import Reporter, figures_table, readable, table
+from nmt_cli.training.reporter import figures_table, readable, table
 from nmt_cli.training.run import Run
-from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import RunOptions, TrainingConfig
 from nmt_cli.training.start import build_run, configuration, model_without_weights, open_data, prepared
 
@@ -76,8 +75,7 @@ def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | Non
     if options.data:
         task, corpus, _ = open_data(options.data)
         origin = origin_of(None, options.init_from, config, task)
-        world, directory, reporter = World(0, 1, device), RunDirectory(Path()), Reporter(quiet=True)
-        run = build_run(config, task, corpus, None, world, origin, directory, reporter)
+        run = build_run(config, task, corpus, None, World(0, 1, device), origin, Path(), quiet=True)
         model, schedule, steps = run.model, run.trainer.schedule, run.length.steps
         figures |= {
             "sentences": len(corpus),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,6 @@ PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 
 PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
 """Rows of the square matrices of the benchmark, by device type; one product takes about a millisecond."""
-
-
-FlopCounter = Callable[[Indices, Indices], Mapping[str, float]]
-"""Returns the FLOPs of an update by part of the model, from the lengths of its sources and targets."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,6 @@ class CostMeter:
 
     rates: Rates  # of one device
     devices: int
-    count: FlopCounter | None = None
 
     def of(self, seconds: float) -> Totals:
         device_seconds = seconds * self.devices
@@ -55,10 +50,6 @@ class CostMeter:
             flops_as_table2=device_seconds * self.rates.sustained * 1e12,
             possible_flops=device_seconds * self.rates.peak * 1e12,
         )
-
-    def flops(self, source: Indices, target: Indices) -> float:
-        """Return the FLOPs of an update of sentences of these lengths; 0 if they cannot be counted."""
-        return 0.0 if self.count is None else sum(self.count(source, target).values())
 
     def describe(self, total: Totals) -> dict[str, Any]:
         """Return the current devices, and the device-hours and mean rates of the whole run."""
@@ -72,13 +63,13 @@ class CostMeter:
         }
 
 
-def flops_of(model: Model) -> FlopCounter | None:
-    """Return what counts the FLOPs of a model's update, if all of it is trained.
+def flops_of_update(model: Model, lengths: tuple[Indices, Indices]) -> Mapping[str, float]:
+    """Return the FLOPs of an update by part of the model, for sources and targets of these lengths.
 
-    The products of frozen parameters are made in part only.
+    There are none if parameters are frozen, whose products are made in part only, or if the model does not count them.
     """
     frozen = any(not parameter.requires_grad for parameter in model.parameters())
-    return None if frozen else model.training_flops
+    return {} if frozen else model.training_flops(*lengths)
 
 
 def utilisation(totals: Totals) -> float | None:

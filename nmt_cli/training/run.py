@@ -23,7 +23,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import Interrupted, TrainingError, command_line
 from nmt_cli.task import Task
 from nmt_cli.training import optimizer_state
-from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.costs import CostMeter, flops_of_update
 from nmt_cli.training.length import Length
 from nmt_cli.training.memory import explain_out_of_memory, fitting_micro_batches
 from nmt_cli.training.observers import Observer
@@ -55,6 +55,8 @@ class Run:
         valid: the validation set, if there is one.
         length: of the whole run.
         contents: the fields of `checkpoint.Contents` except the step.
+        out: the run's directory, which need not exist yet.
+        quiet: report nothing, as ranks do other than the main one.
     """
 
     def __init__(
@@ -65,13 +67,13 @@ class Run:
         length: Length,
         costs: CostMeter,
         contents: Mapping[str, Any],
-        directory: RunDirectory,
-        reporter: Reporter,
+        out: Path,
+        quiet: bool,
     ) -> None:
         self.trainer, self.config, self.world = trainer, trainer.config, trainer.world
         self.model, self.corpus, self.plan = trainer.model, trainer.updates.corpus, trainer.updates.plan
         self.task, self.valid, self.length, self.costs = task, valid, length, costs
-        self.contents, self.directory, self.reporter = contents, directory, reporter
+        self.contents, self.directory, self.reporter = contents, RunDirectory(out), Reporter(quiet)
         self.state = RunState()
         self.save_interval, self.validation_interval = self.config.intervals()
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
@@ -247,7 +249,7 @@ class Run:
             nll=nll,
             source_tokens=int(source.sum()),
             target_tokens=int(target.sum()),
-            flops=self.costs.flops(source, target),
+            flops=sum(flops_of_update(self.model, last.update.lengths).values()),
         )
         self.state.total.add(totals)
         self.state.window.add(totals)

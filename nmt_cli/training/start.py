@@ -25,7 +25,7 @@ from nmt_cli.interfaces import Criterion
 from nmt_cli.model import Model
 from nmt_cli.streams import say
 from nmt_cli.task import Task
-from nmt_cli.training.costs import CostMeter, device_rates, flops_of
+from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.gradients import Objective, trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.messages import (
@@ -37,9 +37,8 @@ from nmt_cli.training.messages import (
     summary,
 )
 from nmt_cli.training.origin import Origin, assign, model_settings, origin_of
-from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run import Run
-from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config, recorded_config
+from nmt_cli.training.run_directory import CONFIG, read_config, recorded_config
 from nmt_cli.training.settings import RunOptions, TrainingConfig
 from nmt_cli.training.state import LOSS
 from nmt_cli.training.trainer import Trainer
@@ -189,8 +188,8 @@ def build_run(
     valid: Corpus | None,
     world: World,
     origin: Origin | None,
-    directory: RunDirectory,
-    reporter: Reporter,
+    out: Path,
+    quiet: bool,
 ) -> Run:
     """Build everything that a training consists of, but its observers. Nothing is written."""
     settings: TrainingConfig = config.training
@@ -221,9 +220,9 @@ def build_run(
     trainer = Trainer(settings, world, computing, objective, optimizer, schedule, updates)
 
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
-    costs = CostMeter(rates, world.size, flops_of(model))
+    costs = CostMeter(rates, world.size)
     contents = describe(with_precision(config, precision), task, corpus, origin, computing)
-    run = Run(trainer, task, valid, length_of(plan, settings), costs, contents, directory, reporter)
+    run = Run(trainer, task, valid, length_of(plan, settings), costs, contents, out, quiet)
     criterion.prepare(run)
     return run
 
@@ -296,11 +295,9 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
     settings: TrainingConfig = config.training
     with join_world(settings.device, settings.timeout_minutes) as world:
         prepare_torch(settings, world.device)
-        directory = RunDirectory(out)
+        run = run_of(options, config, flags, world, out, quiet=not world.is_main)
+        config = with_precision(config, run.trainer.objective.precision)
         try:
-            # First, so that an error leaves no directory.
-            run = run_of(options, config, flags, world, directory, Reporter(quiet=not world.is_main))
-            config = with_precision(config, run.trainer.objective.precision)
             if world.is_main:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
                 recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": run.corpus.fingerprint}
@@ -308,11 +305,11 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
                 about["modules"] = {
                     name: extra.module for extra in extras() for name in extra.config.__dataclass_fields__
                 }
-                directory.claim({**config.to_json(), **about, "environment": environment(run)})
+                run.directory.claim({**config.to_json(), **about, "environment": environment(run)})
             world.barrier()
             train_run(run, config, options.preset)
         finally:
-            directory.release()
+            run.directory.release()
 
 
 def prepare_torch(settings: TrainingConfig, device: torch.device) -> None:
@@ -328,8 +325,8 @@ def run_of(
     config: RunConfig,
     flags: Mapping[str, Any],
     world: World,
-    directory: RunDirectory,
-    reporter: Reporter,
+    out: Path,
+    quiet: bool,
 ) -> Run:
     """Return a run with its observers; nothing is written.
 
@@ -338,7 +335,7 @@ def run_of(
     """
     task, corpus, valid = open_data(options.data, verify=world.is_first_of_machine)
     origin = origin_of(options.out, options.init_from, config, task)
-    run = build_run(config, task, corpus, valid, world, origin, directory, reporter)
+    run = build_run(config, task, corpus, valid, world, origin, out, quiet)
     if valid is None:
         check_validation(config.training, flags, " ".join(options.data))
     check_shares(run.trainer.updates.micro_batches, world.size)

@@ -13,9 +13,7 @@ from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.config import RunConfig
 from nmt_cli.distributed import World
-from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run import Run
-from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.start import build_run, configuration, open_data, train
 
 SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
@@ -35,8 +33,8 @@ def long_run(data: Path) -> Run:
 
 def built(config: RunConfig, data: Path) -> Run:
     """Return a run on a CPU; nothing is written."""
-    world, directory, reporter = World(0, 1, torch.device("cpu")), RunDirectory(data), Reporter(quiet=True)
-    return build_run(config, *open_data([str(data)]), world, None, directory, reporter)
+    world = World(0, 1, torch.device("cpu"))
+    return build_run(config, *open_data([str(data)]), world, None, data, quiet=True)
 
 
 def flags(**changes: Any) -> list[str]:

@@ -15,7 +15,7 @@ from nmt_cli.config import RunConfig
 from nmt_cli.data.corpus import Indices
 from nmt_cli.distributed import World, divide
 from nmt_cli.streams import say
-from nmt_cli.training.costs import flops_of
+from nmt_cli.training.costs import flops_of_update
 from nmt_cli.training.gradients import trained
 from nmt_cli.training.memory import fitting_micro_batches
 from nmt_cli.training.messages import parameters_of
@@ -48,8 +48,7 @@ def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, An
     figures |= {"checkpoint_bytes": size, "disk_bytes": disk, "bytes_per_process": memory}
     readable["memory_of_a_process"] = f"{memory / 1e9:.2f} GB without activations"
     readable["disk_space"] = f"at most {disk / 1e9:.2g} GB (a checkpoint: {size / 1e9:.2g} GB)"
-    flops = flops_of(planned.model)
-    by_part = flops(*lengths_of_update(planned)) if flops is not None else {}
+    by_part = flops_of_update(planned.model, lengths_of_update(planned))
     if by_part:
         total = sum(by_part.values())
         figures["training_step_flops"] = {"total": total, "by_part": by_part}

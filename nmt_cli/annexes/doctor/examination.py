@@ -27,9 +27,8 @@ from nmt_cli.errors import TrainingError, UsageError, environment_number, main_r
 from nmt_cli.streams import say
 from nmt_cli.training.memory import fits, largest
 from nmt_cli.training.messages import parameters_of
-from nmt_cli.training.reporter import Reporter, duration, table
+from nmt_cli.training.reporter import duration, table
 from nmt_cli.training.run import Run
-from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import RunOptions
 from nmt_cli.training.start import configuration, prepare_torch, run_of
 from nmt_cli.training.trainer import Trainer
@@ -66,7 +65,7 @@ def measured(
     if not options.data:
         found = [machine.devices(world, fast(world.device).precision(torch.nn.Module(), deterministic=False))]
         return [*found, *machine.exchange(world, GRADIENTS, None), *machine.directory(world, place)]
-    run = run_of(options, config, flags, world, RunDirectory(place), Reporter(quiet=True))
+    run = run_of(options, config, flags, world, place, quiet=True)
     run.check_agreement()
     found = [machine.devices(world, run.trainer.objective.precision), memory(run)]
     update = None if found[-1].stops else seconds_of_update(run, int(found[-1].figures["micro_batches"]))

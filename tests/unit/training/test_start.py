@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tiny_run import SIZES, built
 from torch import nn
@@ -16,6 +17,7 @@ from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.registry import option
+from nmt_cli.training.costs import flops_of_update
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.run_directory import CONFIG
 from nmt_cli.training.start import configuration, open_data
@@ -105,4 +107,5 @@ def test_a_preparation_changes_the_model_before_its_optimizer_is_made(
     everything = list(run.model.parameters())
     assert list(map(id, trained)) == list(map(id, everything[:1] if used else everything))
     assert run.contents["origin"] == ({"path": "of the preparation"} if used else None)
-    assert (run.costs.count is None) is used
+    lengths = np.array([5]), np.array([5])
+    assert (flops_of_update(run.model, lengths) == {}) is used
