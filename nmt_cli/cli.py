@@ -59,7 +59,7 @@ def application(words: Sequence[str]) -> typer.Typer:
         words = completed_words()
     names = command_names()
     help_names = ["--help", "-h"]
-    first = words[0] if words else help_names[0]
+    first = next((word for word in words if word != "--"), help_names[0])
     is_called = first in names
     app = typer.Typer(
         help=HELP,
@@ -147,7 +147,7 @@ def exit_codes() -> Iterator[None]:
             discard_output()
             leave("standard input or output is closed", 1)
         place = f"{error.filename}: " if error.filename else ""
-        advice = "; free some space and run the command again" if error.errno == errno.ENOSPC else ""
+        advice = "; free some space and run the command again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         leave(f"{place}{error.strerror or error}{advice}", 1)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):

@@ -27,7 +27,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package without the directory."""
     folder = tmp_path_factory.mktemp("without")
     source = Path(nmt_cli.__file__).parent
-    shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("fast"))
+    shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("fast", "*.pyc.*"))
     # The finder of an editable installation would find the original.
     (folder / "nmt_cli" / "fast.py").write_text("raise ModuleNotFoundError(__name__, name=__name__)\n")
     return folder

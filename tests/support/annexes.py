@@ -18,7 +18,8 @@ ANNEXES = sorted({entry.value.split(".")[2] for entry in ENTRY_POINTS})
 def copy_without(annexes: Collection[str], folder: Path) -> Path:
     """Copy the package to `folder`, without `annexes` and their entry points; return `folder`, for PYTHONPATH."""
     source = Path(nmt_cli.__file__).parent
-    shutil.copytree(source, folder / "nmt_cli")
+    # A file of bytecode that another process writes has such a name until it is whole.
+    shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("*.pyc.*"))
     for annex in annexes:
         shutil.rmtree(folder / "nmt_cli" / "annexes" / annex)
         # The finder of an editable installation would find the original.

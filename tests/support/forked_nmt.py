@@ -2,6 +2,7 @@
 
 A fork imports nmt_cli itself, from its own PYTHONPATH. It has the arguments, the environment, the directory, the
 streams and the signals of the program that called it. It does not see Python's other variables: PYTHONIOENCODING.
+The hashes of strings are the same in all forks: what depends on the order of a set does not show.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
     signal.signal(number, pass_on)
 code = int(answers.readline())
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
+    with contextlib.suppress(OSError):  # SIGKILL
+        signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 sys.exit(code)
 """

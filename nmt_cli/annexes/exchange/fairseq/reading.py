@@ -49,7 +49,7 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
     task, model = options_of(saved, path)
-    settings = settings_of(model, path)
+    settings = settings_of(saved, model, path)
     weights = float_weights({name: each for name, each in saved["model"].items() if not _UNREAD.search(name)}, path)
     weights = divided(weights)
     source_embedding = weights.pop("encoder.embed_tokens.weight")
@@ -103,13 +103,18 @@ def _values(options: Any) -> dict[str, Any]:
     return dict(options) if isinstance(options, Mapping) else {}
 
 
-def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def settings_of(saved: Mapping[str, Any], model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the settings of our Transformer that weights do not show.
 
     Raises:
         CheckpointError: it does not have one of them.
     """
-    settings = our_settings(model, _PROGRAM, path)
+    expected: dict[str, Any] = {}
+    if saved.get("cfg"):  # all other options of the command have sections of their own
+        sections = [values for name, values in saved["cfg"].items() if name != "model"]
+        others = {name for values in sections for name in _values(values)}
+        expected = {"others": others, "of_model": re.compile("")}
+    settings = our_settings(model, _PROGRAM, path, **expected)
     return settings | {
         "norm": "pre" if settings["norm"] else "post",
         "attention_biases": True,

@@ -8,7 +8,7 @@ import mmap
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +100,20 @@ def read_program(module: str) -> dict[str, Any]:
     return program
 
 
-def our_settings(settings: Mapping[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def our_settings(
+    settings: Mapping[str, Any],
+    known: Mapping[str, Any],
+    path: Path,
+    others: Collection[str] = (),
+    of_model: re.Pattern[str] = _OF_MODEL,
+) -> dict[str, Any]:
     """Return the settings of our Transformer that those of the other program name, and warn of unknown ones.
 
     Args:
         settings: those of the model, and perhaps of the training.
         known: as `read_program` returns it.
+        others: more settings of any value.
+        of_model: what is in the names of settings of models, where `settings` has those of training, too.
 
     Raises:
         CheckpointError: a setting has another value than the supported ones, one without a default is missing, or those
@@ -126,11 +134,11 @@ def our_settings(settings: Mapping[str, Any], known: Mapping[str, Any], path: Pa
         if values[0] != values[-1]:
             raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ: {shown(values)}")
         ours[name] = values[0]
-    known_names = {*known["values"], *known["off"], *known["any"]}
+    known_names = {*known["values"], *known["off"], *known["any"], *others}
     unknown = [
         name
         for name, value in settings.items()
-        if name not in known_names and _OF_MODEL.search(name) and value not in OFF
+        if name not in known_names and of_model.search(name) and value not in OFF
     ]
     if unknown:
         warn(f"{path}: settings that nmt does not know, and does not use: {shown(unknown, 200)}")

@@ -202,10 +202,10 @@ def test_other_settings_are_refused(
 
 
 def test_harmless_settings(nmt: Run, changed: Callable[..., Path]) -> None:
-    path = changed(no_decoder_final_norm=True, decoder_layerdrop=0.1, quant_noise_pq=0.1, own_gate=True, new=0)
+    path = changed(no_decoder_final_norm=True, decoder_layerdrop=0.1, quant_noise_pq=0.1, rope=True, new=0)
     code, _, err = nmt("import", path, "--out", path.parent / "imported")
     assert code == 0
-    assert err.startswith(f"warning: {path}: settings that nmt does not know, and does not use: ['own_gate']\n")
+    assert err.startswith(f"warning: {path}: settings that nmt does not know, and does not use: ['rope']\n")
 
 
 def test_unknown_settings_of_older_files(nmt: Run, saved: dict[str, Any], changed: Callable[..., Path]) -> None:

@@ -111,8 +111,8 @@ def test_other_settings_are_refused_by_name() -> None:
 
 
 def test_unknown_settings_of_a_model_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2}
-    our_settings({"scale": True, **settings}, KNOWN, Path("model.pt"))
+    settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2, "layer": 3}
+    our_settings({"scale": True, **settings}, KNOWN, Path("model.pt"), others=["layer"])
     assert capsys.readouterr().err.endswith("does not use: ['new_attention']\n")
 
 
