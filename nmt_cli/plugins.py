@@ -14,8 +14,6 @@ from nmt_cli.task import Task
 from nmt_cli.training.observers import Observer
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from nmt_cli.data.sentences import Sentences
     from nmt_cli.decoding.around import Around
     from nmt_cli.decoding.beam_search import LengthPenalty
@@ -55,7 +53,6 @@ __all__ = [
     "elements",
     "find",
     "option",
-    "output_bias_of",
     "preset",
     "register",
     "softmax_weights",
@@ -72,11 +69,6 @@ _WITH_TORCH = (
     "models.encoder_decoder",
     "tasks.base",
 )
-
-
-def output_bias_of(model: "Model") -> "Tensor | None":
-    """Return the bias [V] of the logits."""
-    return model.output_bias
 
 
 def __getattr__(name: str) -> Any:
