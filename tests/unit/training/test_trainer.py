@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.device import fast
 from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
@@ -260,6 +261,27 @@ def test_the_host_does_not_wait_for_the_gpu(
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert metrics(tmp_path / "run")[-1]["step"] == 12
+
+
+def test_the_first_update_has_its_learning_rate(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device may keep the rate in a tensor of its own, as a CUDA graph does."""
+    rates = []
+
+    def change(_: Any, plain: Callable[[torch.Tensor], None], optimizer: torch.optim.Optimizer, __: Any) -> Any:
+        optimizer.param_groups[0]["lr"] = torch.zeros(())
+
+        def changed(sums: torch.Tensor) -> None:
+            rates.append(float(optimizer.param_groups[0]["lr"]))
+            plain(sums)
+
+        return changed
+
+    monkeypatch.setattr(type(fast(torch.device("cpu"))), "change", change)
+    run(tiny_data, tmp_path / "run", max_steps=3)
+    assert rates == pytest.approx([rates[0], 2 * rates[0], 3 * rates[0]])  # a linear warm-up: equation 3
+    assert rates[0] > 0
 
 
 def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
