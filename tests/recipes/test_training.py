@@ -14,15 +14,15 @@ Calls = Callable[[], list[str]]
 
 
 @pytest.mark.parametrize(
-    ("variables", "launcher"),
+    ("machine", "launcher"),
     [
         ({"GPUS": "1"}, ""),
         ({"GPUS": "4"}, "torchrun.py --nproc-per-node 4 --standalone -m nmt_cli "),
         ({"GPUS": "4", "PROCESSES": "3"}, "torchrun.py --nproc-per-node 3 --standalone -m nmt_cli "),
     ],
 )
-def test_one_machine(dry: Bash, calls: Calls, variables: dict[str, str], launcher: str) -> None:
-    dry("train.sh", "data", "--out", "run", STOP="train", code=9, **variables)
+def test_one_machine(dry: Bash, calls: Calls, machine: dict[str, str], launcher: str) -> None:
+    dry("train.sh", "data", "--out", "run", STOP="train", code=9, **machine)
     [call] = calls()
     assert call.endswith(f"{launcher}train data --out run")
     assert ("torchrun" in call) == bool(launcher)

@@ -48,4 +48,4 @@ def _warn_of_spreadsheet(pairs: list[tuple[str, str]], name: str) -> None:
     if all(map(_COLUMN_NAME.fullmatch, first)):
         unlike = [pair for pair in others if not any(map(_COLUMN_NAME.fullmatch, pair))]
         if 2 * len(unlike) > len(others):
-            warn(f"{name}:1: {shown(first)} look like names of columns, and are read as a pair. Delete this line")
+            warn(f"{name}:1: {shown(list(first))} look like names of columns, and are read as a pair. Delete this line")

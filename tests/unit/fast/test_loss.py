@@ -113,7 +113,7 @@ class Fixed:
     """A model with given hidden states."""
 
     def __init__(self, hidden: Tensor, weight: Tensor) -> None:
-        self.fixed, self.output_weight = hidden, weight
+        self.fixed, self.output_weight, self.output_bias = hidden, weight, None
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         return self.fixed
