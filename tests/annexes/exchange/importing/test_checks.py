@@ -98,7 +98,7 @@ def test_a_setting_of_encoder_and_decoder_is_one_of_ours() -> None:
 
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", []])
 def test_a_setting_that_is_off_is_supported(value: Any) -> None:
-    our_settings({"scale": True, "gate": value}, KNOWN, Path("model.pt"))
+    assert our_settings({"scale": True, "gate": value}, KNOWN, Path("model.pt")) == {"num_layers": 6}
 
 
 def test_other_settings_are_refused_by_name() -> None:
