@@ -1,8 +1,10 @@
-"""Write requirements-lock.txt: what `nmt-cli[serve]` needs on Linux x86_64, with the hashes of the files.
+"""Write requirements-lock.txt: what `nmt-cli[serve]` needs on Linux x86_64, with the hashes of the
+files.
 
     python .ci/lock.py    asks the package index; a few minutes
 
-The versions are those of constraints.txt. What PyTorch adds on Linux has the newest versions that it allows.
+The versions are those of constraints.txt. What PyTorch adds on Linux has the newest versions that
+it allows.
 """
 
 from __future__ import annotations
@@ -33,11 +35,28 @@ def needed() -> list[str]:
 
 
 def chosen(python: str) -> list[tuple[str, str]]:
-    """Return the name with its version, and the hash, of each file that pip would install with this Python."""
+    """Return the name with its version, and the hash, of each file that pip would install with this
+    Python.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        flags = ["--dry-run", "--ignore-installed", "--quiet", "--only-binary", ":all:", "--target", folder]
-        flags += ["--python-version", python, "--constraint", str(ROOT / "constraints.txt"), "--report", str(report)]
+        flags = [
+            "--dry-run",
+            "--ignore-installed",
+            "--quiet",
+            "--only-binary",
+            ":all:",
+            "--target",
+            folder,
+        ]
+        flags += [
+            "--python-version",
+            python,
+            "--constraint",
+            str(ROOT / "constraints.txt"),
+            "--report",
+            str(report),
+        ]
         flags += [word for platform in PLATFORMS for word in ("--platform", platform)]
         subprocess.run([sys.executable, "-m", "pip", "install", *flags, *needed()], check=True)
         files = json.loads(report.read_text(encoding="utf-8"))["install"]
@@ -52,7 +71,9 @@ def main() -> None:
         for requirement, digest in chosen(python):
             hashes[requirement].add(digest)
     lines = [
-        " \\\n    ".join([requirement, *(f"--hash=sha256:{digest}" for digest in sorted(hashes[requirement]))])
+        " \\\n    ".join(
+            [requirement, *(f"--hash=sha256:{digest}" for digest in sorted(hashes[requirement]))]
+        )
         for requirement in sorted(hashes, key=str.lower)
     ]
     LOCK.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")

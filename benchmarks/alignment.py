@@ -1,10 +1,12 @@
-"""Error rates of word alignments by attention, for each layer and head, against a statistical aligner.
+"""Error rates of word alignments by attention, for each layer and head, against a statistical
+aligner.
 
     python -m benchmarks.alignment CHECKPOINT TRAIN TEST
 
-TRAIN and TEST are prefixes of parallel text, as for `nmt prepare`. The statistical alignments are eflomal's in sil-thot
-(`pip install sil-thot`), in both directions, joined by grow-diag-final-and. They are no gold. Words are Moses' tokens
-in lower case. A row of weights is of the token that the decoder predicts there, or of the one that it reads.
+TRAIN and TEST are prefixes of parallel text, as for `nmt prepare`. The statistical alignments are
+eflomal's in sil-thot (`pip install sil-thot`), in both directions, joined by grow-diag-final-and.
+They are no gold. Words are Moses' tokens in lower case. A row of weights is of the token that the
+decoder predicts there, or of the one that it reads.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ def main(checkpoint: str, train: str, test: str) -> None:
         for layer, heads in enumerate(torch.cat([cross.mean(1, keepdim=True), cross], 1), 1):
             for head, weights in enumerate(heads):
                 for row, kept in (("predicted", weights[:-1]), ("read", weights[1:])):
-                    found, key = links_of(kept, *pieces, source, target), (layer, head or "mean", row)
+                    found, key = (
+                        links_of(kept, *pieces, source, target),
+                        (layer, head or "mean", row),
+                    )
                     common[key] += len(expected.intersection(found))
                     links[key] += len(found) + len(expected)
     for key, count in links.items():

@@ -45,7 +45,19 @@ def commands(checkpoint: Path, task: Any, cores: int, folder: Path) -> Commands:
     found = {}
     for dtype in DTYPES:
         export = str(folder / dtype)
-        run([*NMT, "export", str(checkpoint), "--to", "ctranslate2", "--quantization", dtype, "--out", export])
+        run(
+            [
+                *NMT,
+                "export",
+                str(checkpoint),
+                "--to",
+                "ctranslate2",
+                "--quantization",
+                dtype,
+                "--out",
+                export,
+            ]
+        )
         translate = [*NMT, "translate", "--quiet", "--workers", str(cores), "--dtype", dtype]
         found[f"nmt translate, {dtype}"] = [*translate, str(checkpoint)]
         engine = ["--engine", "ctranslate2", str(folder / DTYPES[0])]  # nmt keeps float32, too
@@ -54,7 +66,9 @@ def commands(checkpoint: Path, task: Any, cores: int, folder: Path) -> Commands:
     return found
 
 
-def measure(found: Commands, files: Mapping[str, Path], output: Path, rounds: int) -> dict[tuple[str, str], list[Run]]:
+def measure(
+    found: Commands, files: Mapping[str, Path], output: Path, rounds: int
+) -> dict[tuple[str, str], list[Run]]:
     """Return the runs of each command with each file, which take turns."""
     runs: dict[tuple[str, str], list[Run]] = {}
     for _ in range(rounds):
@@ -82,7 +96,9 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--input", type=Path, required=True, metavar="FILE")
     parser.add_argument("--reference", type=Path, metavar="FILE")
-    parser.add_argument("--cores", type=report.positive, default=report.cores(), metavar="N", help="default: all")
+    parser.add_argument(
+        "--cores", type=report.positive, default=report.cores(), metavar="N", help="default: all"
+    )
     options = parser.parse_args()
     lines = list(read_lines(options.input))
     task: Any = load_task(options.checkpoint / TASK)
@@ -98,12 +114,18 @@ def main() -> None:
         runs = measure(found, files, output, options.rounds)
     rows = []
     for system in found:
-        seconds, one = (report.shown(spread([run.seconds for run in runs[system, case]])) for case in files)
+        seconds, one = (
+            report.shown(spread([run.seconds for run in runs[system, case]])) for case in files
+        )
         processor = report.shown(spread([run.processor_seconds for run in runs[system, "text"]]))
-        rows.append([system, seconds, processor, report.digits(memory[system]), scores[system], one])
+        rows.append(
+            [system, seconds, processor, report.digits(memory[system]), scores[system], one]
+        )
     versions = [f"ctranslate2 {ctranslate2.__version__}"]
     method = METHOD.format(lines=len(lines))
-    report.publish(options.out, "end_to_end", options.rounds, method, [report.table(HEAD, rows)], versions)
+    report.publish(
+        options.out, "end_to_end", options.rounds, method, [report.table(HEAD, rows)], versions
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Training as on a GPU, without one: fake tensors have a shape, a type and the device "cuda", but no contents.
+"""Training as on a GPU, without one: fake tensors have a shape, a type and the device "cuda", but
+no contents.
 
-What `nmt train` would launch is recorded, and what would make the host wait for the GPU. `predict.py` and tests use it.
+What `nmt train` would launch is recorded, and what would make the host wait for the GPU.
+`predict.py` and tests use it.
 """
 
 from __future__ import annotations
@@ -106,7 +108,9 @@ class Recorded:
     """What was recorded."""
 
     launches: list[Launch] = field(default_factory=list)
-    waits: list[str] = field(default_factory=list)  # operations for which the host waits for the GPU
+    waits: list[str] = field(
+        default_factory=list
+    )  # operations for which the host waits for the GPU
     replayed: int = 0  # of the launches, those in CUDA graphs
     graphs: int = 0  # replays of CUDA graphs
 
@@ -117,7 +121,9 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.recorded: Recorded | None = None
-        self.in_graph = False  # the kernels of a compiled graph are recorded otherwise, but its products here
+        self.in_graph = (
+            False  # the kernels of a compiled graph are recorded otherwise, but its products here
+        )
         self.depth = 0  # of operations that are made of others
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -134,7 +140,9 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
         return output
 
     def graph(self, work: Callable[[], Any], _: Any) -> tuple[Any, Any]:
-        """Return what stands for a CUDA graph, and the result; a capture is not recorded, and may wait."""
+        """Return what stands for a CUDA graph, and the result; a capture is not recorded, and may
+        wait.
+        """
 
         def again() -> None:
             recorded = self.recorded or Recorded()
@@ -159,10 +167,16 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
         devices = {each.device.type for each in read + written}
         if "cuda" not in devices:
             return
-        given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
+        given = (
+            dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
+        )
         if name.startswith(WAITING) or ("cpu" in devices and not given.get("non_blocking")):
             recorded.waits.append(name)
-        mutated = [each.name for each in func._schema.arguments if each.alias_info and each.alias_info.is_write]
+        mutated = [
+            each.name
+            for each in func._schema.arguments
+            if each.alias_info and each.alias_info.is_write
+        ]
         written = _tensors([output, [given.get(each) for each in mutated]])
         if name.startswith(PICKING):  # some rows of the first tensor
             read[0] = written[0]
@@ -172,7 +186,11 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 def _tensors(structure: Any) -> list[torch.Tensor]:
     """The tensors with elements, each once; a number that became a tensor is none."""
-    found = {id(each): each for each in torch.utils._pytree.tree_leaves(structure) if isinstance(each, torch.Tensor)}
+    found = {
+        id(each): each
+        for each in torch.utils._pytree.tree_leaves(structure)
+        if isinstance(each, torch.Tensor)
+    }
     return [each for each in found.values() if each.dim() or each.device.type == "cuda"]
 
 
@@ -189,7 +207,9 @@ def fake_gpu() -> Iterator[FakeGpu]:
     """
     compiler = shutil.which("g++")
     if compiler is None:
-        raise RuntimeError("there is no g++, which compiles 30 lines for it; on Debian: apt install g++")
+        raise RuntimeError(
+            "there is no g++, which compiles 30 lines for it; on Debian: apt install g++"
+        )
     install_guard(compiler)
     seen: dict[str, Any] = {
         "is_available": lambda: True,
@@ -210,7 +230,9 @@ def fake_gpu() -> Iterator[FakeGpu]:
     }
     from torch._dynamo.device_interface import CudaInterface  # it may have its own references
 
-    interface: Any = {name: staticmethod(value) for name, value in seen.items() if name in vars(CudaInterface)}
+    interface: Any = {
+        name: staticmethod(value) for name, value in seen.items() if name in vars(CudaInterface)
+    }
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.multiple(torch.cuda, **seen))
         patches.enter_context(mock.patch.multiple(CudaInterface, **interface))
@@ -226,8 +248,17 @@ def install_guard(compiler: str) -> None:
         source, library = Path(folder) / "guard.cpp", Path(folder) / "guard.so"
         source.write_text(GUARD, encoding="utf-8")
         root = Path(torch.__file__).parent
-        words = ["-w", "-shared", "-fPIC", "-std=c++20", f"-I{root / 'include'}", f"-L{root / 'lib'}"]
-        subprocess.run([compiler, source, "-o", library, *words, "-lc10", "-ltorch_cpu"], check=True)
+        words = [
+            "-w",
+            "-shared",
+            "-fPIC",
+            "-std=c++20",
+            f"-I{root / 'include'}",
+            f"-L{root / 'lib'}",
+        ]
+        subprocess.run(
+            [compiler, source, "-o", library, *words, "-lc10", "-ltorch_cpu"], check=True
+        )
         ctypes.CDLL(str(library)).install()
 
 
@@ -241,14 +272,25 @@ class Training:
     """
 
     def __init__(
-        self, gpu: FakeGpu, folder: Path, vocabulary: int, sentences: int, ranks: int = 1, **flags: Any
+        self,
+        gpu: FakeGpu,
+        folder: Path,
+        vocabulary: int,
+        sentences: int,
+        ranks: int = 1,
+        **flags: Any,
     ) -> None:
         registry.discover()
         self.gpu, self.ranks = gpu, ranks
         self.pairs = random_pairs(sentences, vocabulary)
         write_corpus(folder, self.pairs, vocabulary)
         task, self.corpus, _ = start.open_data([str(folder)])
-        settings: Mapping[str, Any] = {**NOTHING_ELSE, "precision": "bfloat16", "compile": True, **flags}
+        settings: Mapping[str, Any] = {
+            **NOTHING_ELSE,
+            "precision": "bfloat16",
+            "compile": True,
+            **flags,
+        }
         config = resolve(TrainingConfig, settings, preset=settings.get("preset"))
         self.world = World(0, 1, torch.device("cuda", 0))
         make = start.initial_model
@@ -258,7 +300,9 @@ class Training:
                 return make(*parts)
 
         with gpu, mock.patch.object(start, "initial_model", on_device):
-            self.run = start.build_run(config, task, self.corpus, None, self.world, None, folder, quiet=True)
+            self.run = start.build_run(
+                config, task, self.corpus, None, self.world, None, folder, quiet=True
+            )
         self.run.model.train()
         self.following = self.run.plan.updates(0, 0)
         self.step = self.tokens = 0
@@ -269,13 +313,18 @@ class Training:
         sentences = next(self.following)[2]
         trainer = self.run.trainer
         updates = replace(trainer.updates, world=replace(self.world, size=self.ranks))
-        micro_batches = updates.share(Selection(self.corpus, sentences), max(self.ranks, updates.micro_batches))
+        micro_batches = updates.share(
+            Selection(self.corpus, sentences), max(self.ranks, updates.micro_batches)
+        )
         self.tokens = sum(each.batch.num_tokens for each in micro_batches)
         recorded = self.gpu.recorded = Recorded()
         try:
             with self.gpu, mock.patch.object(replay, "record", self.gpu.graph):
                 trainer.set_learning_rate(self.step)
-                moved = [each._replace(batch=each.batch.mapped(self.gpu.from_tensor)) for each in micro_batches]
+                moved = [
+                    each._replace(batch=each.batch.mapped(self.gpu.from_tensor))
+                    for each in micro_batches
+                ]
                 trainer.change_weights(trainer.accumulate(moved, self.step))
                 trainer.scaler.update()
         finally:

@@ -1,4 +1,5 @@
-"""Everything there is to measure of training and decoding on a GPU, in four calls of at most eight minutes each.
+"""Everything there is to measure of training and decoding on a GPU, in four calls of at most eight
+minutes each.
 
     python -m benchmarks.gpu --part A     # GPU tests, matrix products, attention, updates and their kernels
     python -m benchmarks.gpu --part B     # agreement with padded batches and float32, resume, an eighth of the batch
@@ -6,8 +7,9 @@
     python -m benchmarks.gpu --part D     # decoding, checkpoints, start
     python -m benchmarks.gpu --without-gpu    # what can be known of training without one
 
-A part has sections. One that fails is reported and costs the others nothing. Each figure is written at once, to
-gpu-PART.json and gpu-PART.md in the directory --out. With `--device cpu --tiny` a part runs in seconds, to try it.
+A part has sections. One that fails is reported and costs the others nothing. Each figure is written
+at once, to gpu-PART.json and gpu-PART.md in the directory --out. With `--device cpu --tiny` a part
+runs in seconds, to try it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ import nmt_cli
 from benchmarks import kernels, predict, report
 from benchmarks.gpu_runs import Bench, NotAvailable, Run
 from benchmarks.peers.serve import Size
-from benchmarks.synthetic import ALPHA, SIZES, flops_of_token, line, model_flags, random_sources, save_model
+from benchmarks.synthetic import (
+    ALPHA,
+    SIZES,
+    flops_of_token,
+    line,
+    model_flags,
+    random_sources,
+    save_model,
+)
 from benchmarks.workers import ROOT
 
 Row = dict[str, Any]  # of a table: strings and numbers by the names of columns
@@ -50,13 +60,18 @@ that the model's products without padding have of this GPU's fastest product, an
 class Findings:
     """The rows that were found, by section; each is written at once."""
 
-    def __init__(self, folder: Path, name: str, versions: Sequence[str], method: str = METHOD) -> None:
+    def __init__(
+        self, folder: Path, name: str, versions: Sequence[str], method: str = METHOD
+    ) -> None:
         self.folder, self.name, self.versions, self.method = folder, name, versions, method
         self.found: list[tuple[str, Row]] = []
 
     def add(self, section: str, row: Row) -> None:
         """Print and write a row."""
-        print(f"{section}: {', '.join(f'{name} {shown(value)}' for name, value in row.items())}", flush=True)
+        print(
+            f"{section}: {', '.join(f'{name} {shown(value)}' for name, value in row.items())}",
+            flush=True,
+        )
         self.found.append((section, row))
         self.write()
 
@@ -66,7 +81,9 @@ class Findings:
         for section, found in groupby(self.found, lambda each: each[0]):
             texts.append(f"### {section}")
             for head, rows in groupby((row for _, row in found), list):
-                texts.append(report.table(head, ([shown(value) for value in row.values()] for row in rows)))
+                texts.append(
+                    report.table(head, ([shown(value) for value in row.values()] for row in rows))
+                )
         path = report.write(self.folder, self.name, self.method, texts, self.versions)
         content = json.dumps({"versions": self.versions, "found": self.found}, indent=1)
         path.with_suffix(".json").write_text(content, encoding="utf-8")
@@ -80,8 +97,14 @@ def shown(value: Any) -> str:
 
 def gpu_tests(bench: Bench) -> Iterator[Row]:
     """The tests that need a GPU."""
-    files = [path for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")) if "needs a GPU" in path.read_text()]
-    said = bench.execute("pytest", "-q", "-k", "gpu", "-o", "addopts=--import-mode=importlib", *files)
+    files = [
+        path
+        for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+        if "needs a GPU" in path.read_text()
+    ]
+    said = bench.execute(
+        "pytest", "-q", "-k", "gpu", "-o", "addopts=--import-mode=importlib", *files
+    )
     yield {"tests": said.strip().splitlines()[-1]}
 
 
@@ -89,7 +112,10 @@ def products(bench: Bench) -> Iterator[Row]:
     """The fastest matrix products, at the models' shapes."""
     for shape, rates in kernels.products(bench.models, bench.tokens, bench.device):
         names = ("forward", "input's gradient", "weight's gradient")
-        yield {"TFLOP/s in bfloat16": shape, **{name: rate / 1e12 for name, rate in zip(names, rates, strict=True)}}
+        yield {
+            "TFLOP/s in bfloat16": shape,
+            **{name: rate / 1e12 for name, rate in zip(names, rates, strict=True)},
+        }
 
 
 def attention(bench: Bench) -> Iterator[Row]:
@@ -98,7 +124,10 @@ def attention(bench: Bench) -> Iterator[Row]:
     lengths = [len(target) + 1 for _, target in bench.pairs]
     for name, size in bench.models.items():
         for kernel, found in kernels.attention(size, lengths, bench.tokens, bench.device):
-            yield {"kernel": f"{name}: {kernel}", "ms": found if isinstance(found, str) else 1e3 * found}
+            yield {
+                "kernel": f"{name}: {kernel}",
+                "ms": found if isinstance(found, str) else 1e3 * found,
+            }
 
 
 def steps(bench: Bench) -> Iterator[Row]:
@@ -107,7 +136,11 @@ def steps(bench: Bench) -> Iterator[Row]:
         run = bench.train(f"steps-{name}", size)
         yield figures_of(name, run, size, bench)
         for kernel, launches, milliseconds in run.record.get("kernels", []):
-            yield {f"{name}: kernel": kernel, "launches a step": launches, "ms a step": milliseconds}
+            yield {
+                f"{name}: kernel": kernel,
+                "launches a step": launches,
+                "ms a step": milliseconds,
+            }
 
 
 def variants(bench: Bench) -> Iterator[Row]:
@@ -115,7 +148,9 @@ def variants(bench: Bench) -> Iterator[Row]:
     for name, size in bench.models.items():
         for about, (flags, settings) in WAYS.items():
             try:
-                run = bench.train(f"{name}-{about}".replace(" ", "-"), size, *flags, settings=settings)
+                run = bench.train(
+                    f"{name}-{about}".replace(" ", "-"), size, *flags, settings=settings
+                )
             except NotAvailable as error:
                 yield {"": f"{name}, {about}", "not available": str(error)}
                 continue
@@ -126,7 +161,9 @@ def figures_of(label: str, run: Run, size: Size, bench: Bench) -> Row:
     """Return the figures of a run."""
     record, speed = run.record, run.rate * flops_of_token(size, bench.pairs)
     sheet = [
-        gpu.sheet for gpu in predict.GPUS if bench.device.type == "cuda" and gpu.name in torch.cuda.get_device_name()
+        gpu.sheet
+        for gpu in predict.GPUS
+        if bench.device.type == "cuda" and gpu.name in torch.cuda.get_device_name()
     ]
     return {
         "": label,
@@ -147,16 +184,29 @@ def agreement(bench: Bench) -> Iterator[Row]:
     size = next(iter(bench.models.values()))
     for about, (flags, settings) in WAYS.items():
         name = f"agreement-{about}".replace(" ", "-")
-        run = bench.train(name, size, "--dropout", "0", *flags, steps=4, log_every=1, settings=settings)
+        run = bench.train(
+            name, size, "--dropout", "0", *flags, steps=4, log_every=1, settings=settings
+        )
         each = (f"{found['loss']:.6f} / {found['gradient_norm']:.6f}" for found in run.metrics)
-        yield {"loss / gradient norm": about, **{f"step {step + 1}": figures for step, figures in enumerate(each)}}
+        yield {
+            "loss / gradient norm": about,
+            **{f"step {step + 1}": figures for step, figures in enumerate(each)},
+        }
 
 
 def resume(bench: Bench) -> Iterator[Row]:
     """A run that is killed and resumed is bit for bit an uninterrupted one."""
     flags = {**model_flags(next(iter(bench.models.values()))), "batch_tokens": bench.tokens}
     checks = json.loads(
-        bench.nmt("doctor", bench.data(), "--deterministic", "--device", bench.device.type, "--json", flags=flags)
+        bench.nmt(
+            "doctor",
+            bench.data(),
+            "--deterministic",
+            "--device",
+            bench.device.type,
+            "--json",
+            flags=flags,
+        )
     )
     yield {check["name"]: check["value"] for check in checks if check["name"] == "resume"}
 
@@ -164,7 +214,10 @@ def resume(bench: Bench) -> Iterator[Row]:
 def eighth(bench: Bench) -> Iterator[Row]:
     """The speed with an eighth of the batch: what each of eight GPUs would have of the paper's."""
     for name, size in bench.models.items():
-        runs = (bench.train(f"{name}-of-{n}", size, tokens=bench.tokens // n, steps=bench.steps // 2) for n in (1, 8))
+        runs = (
+            bench.train(f"{name}-of-{n}", size, tokens=bench.tokens // n, steps=bench.steps // 2)
+            for n in (1, 8)
+        )
         whole, part = (run.rate for run in runs)
         yield {
             "": name,
@@ -178,7 +231,9 @@ def decoding(bench: Bench) -> Iterator[Row]:
     """Sentences a second of the first model, with beam 4 and greedily; every output has 30 tokens."""
     name, size = next(iter(bench.models.items()))
     path = save_model(bench.folder / "model", size)
-    lines = [line(ids) for ids in random_sources(24 if bench.tiny else 3000, 5, 60, size.vocabulary)]
+    lines = [
+        line(ids) for ids in random_sources(24 if bench.tiny else 3000, 5, 60, size.vocabulary)
+    ]
     for beam, dtype, tokens in (
         (4, "float32", 4096),
         (4, "bfloat16", 4096),
@@ -186,7 +241,9 @@ def decoding(bench: Bench) -> Iterator[Row]:
         (1, "bfloat16", 32_768),
     ):
         limits: Any = {"min_length": 29, "max_length": 29, "alpha": ALPHA}
-        translator = nmt_cli.load(path, bench.device, dtype, beam=beam, batch_tokens=tokens, **limits)
+        translator = nmt_cli.load(
+            path, bench.device, dtype, beam=beam, batch_tokens=tokens, **limits
+        )
         translator.translate(lines[: len(lines) // 8])
         began = time.perf_counter()
         translator.translate(lines)
@@ -206,17 +263,32 @@ def decoding(bench: Bench) -> Iterator[Row]:
 def save(bench: Bench) -> Iterator[Row]:
     """What a checkpoint costs the training: the steps around it against the median."""
     for name, size in bench.models.items():
-        run = bench.train(f"save-{name}", size, "--save-every", str(max(2, bench.steps // 5)), steps=bench.steps // 2)
-        largest = max(path.stat().st_size for path in (bench.folder / f"save-{name}").rglob("*.safetensors"))
+        run = bench.train(
+            f"save-{name}",
+            size,
+            "--save-every",
+            str(max(2, bench.steps // 5)),
+            steps=bench.steps // 2,
+        )
+        largest = max(
+            path.stat().st_size for path in (bench.folder / f"save-{name}").rglob("*.safetensors")
+        )
         extra = max(run.seconds) - run.median
-        yield {"": name, "GB of the largest file": largest / 1e9, "ms, the slowest step above the median": 1e3 * extra}
+        yield {
+            "": name,
+            "GB of the largest file": largest / 1e9,
+            "ms, the slowest step above the median": 1e3 * extra,
+        }
 
 
 def start(bench: Bench) -> Iterator[Row]:
     """Seconds until the first step has ended, with nothing compiled yet and then with what is kept."""
     size = next(iter(bench.models.values()))
     for about in ("cold", "warm"):
-        cache = {name: str(bench.folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
+        cache = {
+            name: str(bench.folder / name)
+            for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+        }
         run = bench.train(f"start-{about}", size, steps=3, settings=cache)
         yield {"start": about, "s to the end of the first step": run.until_first_step}
 
@@ -250,19 +322,29 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="default: 8")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a tiny model and few steps")
-    parser.add_argument("--tokens", type=report.positive, default=25_000, metavar="N", help="of an update")
+    parser.add_argument(
+        "--tokens", type=report.positive, default=25_000, metavar="N", help="of an update"
+    )
     parser.add_argument("--steps", type=report.positive, default=60, metavar="N")
     options = parser.parse_args()
     models, tokens = ({"tiny": TINY}, 256) if options.tiny else (MODELS, options.tokens)
     if options.without_gpu:
-        findings = Findings(options.out, "gpu-predicted", ["predicted, not measured"], predict.__doc__ or "")
+        findings = Findings(
+            options.out, "gpu-predicted", ["predicted, not measured"], predict.__doc__ or ""
+        )
         for row in predict.predicted(models, tokens):
             findings.add("predicted", row)
         print(findings.write())
         return
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("error: there is no GPU; to try the parts: --device cpu --tiny; or --without-gpu")
-    versions = [f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"] if options.device == "cuda" else []
+        raise SystemExit(
+            "error: there is no GPU; to try the parts: --device cpu --tiny; or --without-gpu"
+        )
+    versions = (
+        [f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"]
+        if options.device == "cuda"
+        else []
+    )
     findings = Findings(options.out, f"gpu-{options.part}", versions)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(

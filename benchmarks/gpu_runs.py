@@ -18,7 +18,15 @@ import torch
 
 from benchmarks import kernels
 from benchmarks.peers.serve import Size
-from benchmarks.synthetic import ENDLESS, NOTHING_ELSE, Pair, flag_words, model_flags, random_pairs, write_corpus
+from benchmarks.synthetic import (
+    ENDLESS,
+    NOTHING_ELSE,
+    Pair,
+    flag_words,
+    model_flags,
+    random_pairs,
+    write_corpus,
+)
 from benchmarks.workers import ROOT
 from nmt_cli.training.run_directory import METRICS
 
@@ -46,7 +54,9 @@ class Bench:
     fastest: float = 0.0
 
     def peak(self) -> float:
-        """Return the operations a second of the fastest product: that of part A, or of a large one, measured now."""
+        """Return the operations a second of the fastest product: that of part A, or of a large one,
+        measured now.
+        """
         if not self.fastest and self.earlier and self.earlier.exists():
             found = json.loads(self.earlier.read_text(encoding="utf-8"))["found"]
             rates = (row for section, row in found if section == "products" and "forward" in row)
@@ -56,7 +66,9 @@ class Bench:
         return self.fastest
 
     def data(self) -> Path:
-        """Return prepared data with enough sentences for the longest run; all models have one vocabulary."""
+        """Return prepared data with enough sentences for the longest run; all models have one
+        vocabulary.
+        """
         path = self.folder / "data"
         vocabulary = next(iter(self.models.values())).vocabulary
         if not path.exists():
@@ -86,7 +98,11 @@ class Bench:
         Raises:
             NotAvailable: the run failed; the message is the end of what it said.
         """
-        steps, tokens, record = steps or self.steps, tokens or self.tokens, self.folder / f"{name}.json"
+        steps, tokens, record = (
+            steps or self.steps,
+            tokens or self.tokens,
+            self.folder / f"{name}.json",
+        )
         warm = steps // 2 if self.tiny else min(20, steps // 2)
         flags = {
             **model_flags(size),
@@ -104,11 +120,15 @@ class Bench:
         out = self.folder / name
         began = time.time()
         self.nmt("train", self.data(), "--out", out, *words, flags=flags, **(settings or {}))
-        lines = [json.loads(text) for text in (out / METRICS).read_text(encoding="utf-8").splitlines()]
+        lines = [
+            json.loads(text) for text in (out / METRICS).read_text(encoding="utf-8").splitlines()
+        ]
         return Run(json.loads(record.read_text(encoding="utf-8")), lines, began, warm)
 
     def nmt(self, *words: object, flags: Mapping[str, Any], **settings: str) -> str:
-        """Run `nmt` with flags by name; return what it wrote to standard output. Raises NotAvailable if it fails."""
+        """Run `nmt` with flags by name; return what it wrote to standard output. Raises
+        NotAvailable if it fails.
+        """
         return self.execute("nmt_cli", *words, *flag_words(flags), **settings)
 
     def execute(self, *words: object, **settings: str) -> str:
@@ -118,7 +138,9 @@ class Bench:
         environment = {**os.environ, "PYTHONPATH": paths, **settings}
         left = max(1.0, self.ends - time.monotonic())
         try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=left)
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=left
+            )
         except subprocess.TimeoutExpired as error:
             raise NotAvailable("there was no time left") from error
         if done.returncode:

@@ -1,4 +1,6 @@
-"""Speed of single kernels on a device: matrix products and attention, at the shapes of a training step."""
+"""Speed of single kernels on a device: matrix products and attention, at the shapes of a training
+step.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,24 @@ def large_product(size: int, device: torch.device) -> float:
     return 2.0 * size**3 / seconds_of(partial(torch.mm, left, right), device)
 
 
-def products(models: Mapping[str, Size], tokens: int, device: torch.device) -> Iterator[tuple[str, list[float]]]:
-    """Yield the name of each product, and its operations a second forwards and for both gradients, in bfloat16."""
+def products(
+    models: Mapping[str, Size], tokens: int, device: torch.device
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the name of each product, and its operations a second forwards and for both gradients,
+    in bfloat16.
+    """
     for name, size in models.items():
         width, inner = size.width, size.inner
-        shapes = [(tokens, width, 3 * width), (tokens, width, width), (tokens, width, inner), (tokens, inner, width)]
+        shapes = [
+            (tokens, width, 3 * width),
+            (tokens, width, width),
+            (tokens, width, inner),
+            (tokens, inner, width),
+        ]
         for m, k, n in [*shapes, (min(tokens, ROWS_OF_LOGITS), width, size.vocabulary)]:
             left, weight, gradient = (
-                torch.randn(shape, device=device, dtype=torch.bfloat16) for shape in ((m, k), (n, k), (m, n))
+                torch.randn(shape, device=device, dtype=torch.bfloat16)
+                for shape in ((m, k), (n, k), (m, n))
             )
             rates = [
                 2.0 * m * k * n / seconds_of(partial(torch.mm, *pair), device)
@@ -65,7 +77,8 @@ def products(models: Mapping[str, Size], tokens: int, device: torch.device) -> I
 def attention(
     size: Size, lengths: Sequence[int], tokens: int, device: torch.device
 ) -> Iterator[tuple[str, float | str]]:
-    """Yield the seconds of a causal self-attention over a batch, forwards and backwards, or why there are none.
+    """Yield the seconds of a causal self-attention over a batch, forwards and backwards, or why
+    there are none.
 
     Args:
         lengths: of sentences; those that fit into `tokens` are taken.
@@ -81,12 +94,17 @@ def attention(
         try:
             yield name, seconds_of(kernel(size, taken, device), device)
         except Exception as error:  # every release of PyTorch has other kernels, for other devices
-            yield name, f"not available: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            yield (
+                name,
+                f"not available: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            )
 
 
 def heads(size: Size, *shape: int, device: torch.device) -> Tensor:
     """Return random bfloat16 heads of the given shape, the width of a head last."""
-    return torch.randn(*shape, size.width // size.heads, device=device, dtype=torch.bfloat16, requires_grad=True)
+    return torch.randn(
+        *shape, size.width // size.heads, device=device, dtype=torch.bfloat16, requires_grad=True
+    )
 
 
 def forwards_and_backwards(attend: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], Tensor]:
@@ -101,7 +119,9 @@ def forwards_and_backwards(attend: Callable[..., Tensor], *inputs: Tensor) -> Ca
     return both
 
 
-def variable_length(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
+def variable_length(
+    size: Size, lengths: Sequence[int], device: torch.device
+) -> Callable[[], Tensor]:
     """Return attention by PyTorch's kernel for packed sentences: [tokens, heads, width of a head]."""
     from torch.nn.attention import varlen
 
@@ -111,33 +131,50 @@ def variable_length(size: Size, lengths: Sequence[int], device: torch.device) ->
     recent = "window_size" in inspect.signature(attend).parameters
     causal: dict[str, Any] = {"window_size": (-1, 0)} if recent else {"is_causal": True}
     ends = (offsets, offsets, max(lengths), max(lengths))
-    return forwards_and_backwards(lambda q, k, v: attend(q, k, v, *ends, **causal), query, key, value)
+    return forwards_and_backwards(
+        lambda q, k, v: attend(q, k, v, *ends, **causal), query, key, value
+    )
 
 
 def bins(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
-    """Return attention as in training: whole sentences in rows of equal width, which a mask keeps apart."""
+    """Return attention as in training: whole sentences in rows of equal width, which a mask keeps
+    apart.
+    """
     batch = binned(*[(np.zeros(sum(lengths) - len(lengths), np.uint32), np.array(lengths) - 1)] * 2)
     assert isinstance(batch.sources, Bins)
     of = batch.sources.sentences.to(device)
     allowed = ((of[:, None, :, None] == of[:, None, None]) | (of[:, None, :, None] == 0)).tril()
     inputs = [heads(size, len(of), size.heads, of.size(1), device=device) for _ in range(3)]
-    return forwards_and_backwards(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, allowed), *inputs)
+    return forwards_and_backwards(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, allowed), *inputs
+    )
 
 
 def padded(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
-    """Return attention over groups of similar lengths, padded and causal: right padding needs no other mask."""
+    """Return attention over groups of similar lengths, padded and causal: right padding needs no
+    other mask.
+    """
     ordered = sorted(lengths)
     groups = [ordered[i : i + 128] for i in range(0, len(ordered), 128)]
-    batches = [[heads(size, len(g), size.heads, g[-1], device=device) for _ in range(3)] for g in groups]
+    batches = [
+        [heads(size, len(g), size.heads, g[-1], device=device) for _ in range(3)] for g in groups
+    ]
     each = [
-        forwards_and_backwards(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *inputs)
+        forwards_and_backwards(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *inputs
+        )
         for inputs in batches
     ]
     return lambda: [function() for function in each][-1]
 
 
 def kernel_times(profile: Any, steps: int = 1, count: int = 30) -> list[tuple[str, float, float]]:
-    """Return the kernels that take most time on the GPU: name, launches and milliseconds, each of a step."""
+    """Return the kernels that take most time on the GPU: name, launches and milliseconds, each of a
+    step.
+    """
     kernels = [each for each in profile.key_averages() if each.device_type.name == "CUDA"]
     kernels.sort(key=lambda each: -each.self_device_time_total)
-    return [(each.key, each.count / steps, each.self_device_time_total / 1e3 / steps) for each in kernels[:count]]
+    return [
+        (each.key, each.count / steps, each.self_device_time_total / 1e3 / steps)
+        for each in kernels[:count]
+    ]

@@ -1,7 +1,9 @@
-"""The speed of training on GPUs that are not here, from counts: launches, bytes and products of the code as it is.
+"""The speed of training on GPUs that are not here, from counts: launches, bytes and products of the
+code as it is.
 
-torch's compiler decides what it would put into one kernel of an H100, and other operations are recorded one by one. A
-kernel takes as long as its bytes or its products need, and a pause until the next one.
+torch's compiler decides what it would put into one kernel of an H100, and other operations are
+recorded one by one. A kernel takes as long as its bytes or its products need, and a pause until the
+next one.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ class Gpu(NamedTuple):
     """What is assumed of a GPU."""
 
     name: str
-    bandwidth: float  # bytes/s that a fused kernel reaches: 83 % of the data sheet's 3.35, 4.8 and 2.04 TB/s
+    # Bytes/s that a fused kernel reaches: 83 % of the data sheet's 3.35, 4.8 and 2.04 TB/s.
+    bandwidth: float
     products: float  # FLOP/s of a layer's products in bfloat16, 85 % of `peak`
     attention: float  # FLOP/s of attention with a mask on rows of 128: our estimate
-    peak: float  # FLOP/s of the fastest product: 798 was measured on an H100, the others are in proportion
+    # FLOP/s of the fastest product: 798 was measured on an H100, the others are in proportion.
+    peak: float
     sheet: float  # FLOP/s of the data sheet, without sparsity
 
 
@@ -41,7 +45,9 @@ GPUS = [
     Gpu("A100", 1.7e12, 215e12, 60e12, 252e12, 312e12),
 ]
 PAUSE = 1.5e-6  # s between two kernels that wait in a queue
-HOST = 15e-6  # s of Python a launch: Dynamo's guards, autograd and the launch itself; counted with stubs for kernels
+# S of Python a launch: Dynamo's guards, autograd and the launch itself; counted with stubs for
+# kernels.
+HOST = 15e-6
 OF_OPTIMIZER = ("_fused_adam", "_foreach", "linalg_vector_norm", "stack")
 UPDATES = 3
 REDUCED = {8: 370e9, 16: 300e9, 64: 300e9}
@@ -57,7 +63,9 @@ class GraphCounted(BaseException):
 
 @contextlib.contextmanager
 def counting_compiler(gpu: FakeGpu) -> Iterator[None]:
-    """Let `torch.compile` count the kernels that it would make for the GPU; a graph break is an error."""
+    """Let `torch.compile` count the kernels that it would make for the GPU; a graph break is an
+    error.
+    """
     import torch._functorch.config
     import torch._inductor.config
     import torch.compiler.config
@@ -118,7 +126,9 @@ def counting_compiler(gpu: FakeGpu) -> Iterator[None]:
 
 
 def launches_of(node: Any) -> Iterator[Launch]:
-    """Yield the launch of a node of the compiler's schedule; products are recorded when the graph runs."""
+    """Yield the launch of a node of the compiler's schedule; products are recorded when the graph
+    runs.
+    """
     from torch._inductor.utils import get_fused_kernel_name
 
     kernel = getattr(node, "node", None)
@@ -173,13 +183,17 @@ def counted(size: Size, tokens: int, ranks: int = 1, **flags: Any) -> Counted:
     before = graphs["unique_graphs"]
     with fake_gpu() as gpu, counting_compiler(gpu), tempfile.TemporaryDirectory() as folder:
         flags = {**model_flags(size), "batch_tokens": tokens, **flags}
-        training = Training(gpu, Path(folder) / "data", size.vocabulary, UPDATES * tokens // 20, ranks, **flags)
+        training = Training(
+            gpu, Path(folder) / "data", size.vocabulary, UPDATES * tokens // 20, ranks, **flags
+        )
         compiled = []
         for _ in range(UPDATES):
             recorded = training.update()
             compiled.append(graphs["unique_graphs"] - before)
         tokens = training.tokens
-        weights = sum(each.numel() * each.element_size() for each in training.run.trainer.parameters)
+        weights = sum(
+            each.numel() * each.element_size() for each in training.run.trainer.parameters
+        )
     useful = tokens * flops_of_token(size, training.pairs)
     return Counted(recorded, (compiled[1], compiled[-1] - compiled[1]), useful, tokens, weights)
 
@@ -221,7 +235,9 @@ def longest(counts: Counted, gpu: Gpu, count: int = 12) -> Iterator[dict[str, An
     """Yield the kinds of launches that take most of a step."""
     groups: dict[Any, list[Launch]] = {}
     for launch in counts.recorded.launches:
-        groups.setdefault((launch.name[:60], round(launch.flops / 1e9), launch.moved >> 20), []).append(launch)
+        groups.setdefault(
+            (launch.name[:60], round(launch.flops / 1e9), launch.moved >> 20), []
+        ).append(launch)
     times = {kind: sum(seconds(launch, gpu) for launch in alike) for kind, alike in groups.items()}
     for kind in sorted(groups, key=times.__getitem__, reverse=True)[:count]:
         name, gflop, moved = kind
@@ -259,8 +275,13 @@ def scaling(name: str, whole: Counted, eighth: Counted, gpu: Gpu) -> Iterator[di
 
 
 def predicted(models: Mapping[str, Size], tokens: int) -> Iterator[dict[str, Any]]:
-    """Yield rows of what is counted and predicted of each model, for updates of about so many tokens."""
-    counts = {name: (counted(size, tokens), counted(size, tokens, ranks=8)) for name, size in models.items()}
+    """Yield rows of what is counted and predicted of each model, for updates of about so many
+    tokens.
+    """
+    counts = {
+        name: (counted(size, tokens), counted(size, tokens, ranks=8))
+        for name, size in models.items()
+    }
     for name, (whole, eighth) in counts.items():
         yield work(name, whole)
         yield work(f"{name}, an eighth", eighth)

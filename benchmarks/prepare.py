@@ -38,7 +38,9 @@ processes, with shared pages counted once.
 
 
 def write_corpus(prefix: str, languages: Sequence[str], count: int, folder: Path) -> str:
-    """Write `count` pairs to `folder`, the text again and again with a number in each line; return their prefix."""
+    """Write `count` pairs to `folder`, the text again and again with a number in each line; return
+    their prefix.
+    """
     for language in languages:
         lines = list(read_lines(find_file(prefix, language)))
         with (folder / f"{count}.{language}").open("w", encoding="utf-8", newline="\n") as file:
@@ -50,23 +52,54 @@ def write_corpus(prefix: str, languages: Sequence[str], count: int, folder: Path
 
 def prepare(prefix: str, languages: Sequence[str], out: Path, *flags: str) -> Run:
     """Run `nmt prepare`."""
-    command = [sys.executable, "-m", "nmt_cli", "prepare", "--train", prefix, "--out", str(out), "--overwrite"]
-    return run([*command, "--source-lang", languages[0], "--target-lang", languages[1], *VOCABULARY, *flags])
+    command = [
+        sys.executable,
+        "-m",
+        "nmt_cli",
+        "prepare",
+        "--train",
+        prefix,
+        "--out",
+        str(out),
+        "--overwrite",
+    ]
+    return run(
+        [
+            *command,
+            "--source-lang",
+            languages[0],
+            "--target-lang",
+            languages[1],
+            *VOCABULARY,
+            *flags,
+        ]
+    )
 
 
 def pass_seconds(said: str) -> dict[str, float]:
     """Return the seconds of each pass of `nmt prepare`, by its title."""
-    return {title: float(value) for title, value in re.findall(r"^([\w ]+): done in ([\d.]+) s", said, re.MULTILINE)}
+    return {
+        title: float(value)
+        for title, value in re.findall(r"^([\w ]+): done in ([\d.]+) s", said, re.MULTILINE)
+    }
 
 
-def measure(prefix: str, languages: Sequence[str], folder: Path, pairs: int, rounds: int) -> Iterator[Sample]:
+def measure(
+    prefix: str, languages: Sequence[str], folder: Path, pairs: int, rounds: int
+) -> Iterator[Sample]:
     """Yield samples of nmt and of SentencePiece, in turn, in each case."""
-    lines = [line for language in languages for line in islice(read_lines(find_file(prefix, language)), pairs)]
+    lines = [
+        line
+        for language in languages
+        for line in islice(read_lines(find_file(prefix, language)), pairs)
+    ]
     for number in range(rounds):
         for case in CASES:
             flags = ["--workers", str(case["workers"]), *(["--moses"] if case["moses"] else [])]
             passes = pass_seconds(prepare(prefix, languages, folder / "data", *flags).said)
-            yield Sample(case, "nmt", number, pairs, passes["reading train"] + passes["encoding train"])
+            yield Sample(
+                case, "nmt", number, pairs, passes["reading train"] + passes["encoding train"]
+            )
             vocabulary = TranslationTask.load(folder / "data" / "task").vocabularies()[0]
             processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
             start = time.perf_counter()
@@ -79,8 +112,12 @@ def main() -> None:
     parser.add_argument("prefix", help="parallel text, as for nmt prepare --train")
     parser.add_argument("--source-lang", required=True, metavar="LANG")
     parser.add_argument("--target-lang", required=True, metavar="LANG")
-    parser.add_argument("--pairs", type=report.positive, default=200_000, metavar="N", help="for the speed")
-    parser.add_argument("--sizes", type=report.positive, nargs="*", default=[500_000, 2_000_000, 5_000_000])
+    parser.add_argument(
+        "--pairs", type=report.positive, default=200_000, metavar="N", help="for the speed"
+    )
+    parser.add_argument(
+        "--sizes", type=report.positive, nargs="*", default=[500_000, 2_000_000, 5_000_000]
+    )
     options = parser.parse_args()
     languages = (options.source_lang, options.target_lang)
     with tempfile.TemporaryDirectory() as name:
@@ -89,8 +126,12 @@ def main() -> None:
         samples = list(measure(prefix, languages, folder, options.pairs, options.rounds))
         sizes = []
         for size in options.sizes:
-            whole = prepare(write_corpus(options.prefix, languages, size, folder), languages, folder / "data")
-            sizes.append([f"{size:,}", report.digits(whole.seconds), report.digits(whole.megabytes)])
+            whole = prepare(
+                write_corpus(options.prefix, languages, size, folder), languages, folder / "data"
+            )
+            sizes.append(
+                [f"{size:,}", report.digits(whole.seconds), report.digits(whole.megabytes)]
+            )
     rows = []
     for case in CASES:
         about = f"workers: {case['workers']}{', --moses' if case['moses'] else ''}"

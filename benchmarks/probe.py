@@ -1,7 +1,8 @@
-"""A schedule for `nmt train` that records the steps: `--import benchmarks.probe --schedule probed --record FILE`.
+"""A schedule for `nmt train` that records the steps: `--import benchmarks.probe --schedule probed
+--record FILE`.
 
-It is asked for the learning rate at the start of each update, so the time between two calls is that of a step. FILE is
-written when the program ends.
+It is asked for the learning rate at the start of each update, so the time between two calls is that
+of a step. FILE is written when the program ends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from nmt_cli.registry import option, register
 if os.environ.get("NMT_BENCHMARK_PADDED"):  # padded sentences in place of bins, to compare with
     Fast.takes_bins = lambda *_: False  # type: ignore[method-assign]
 
-LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
+LAUNCHES = (
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cudaGraphLaunch",
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,9 @@ class ProbedConfig:
     """Settings of `Probed`."""
 
     record: str = option("", "File of the record.")
-    warm_after: int = option(20, "Steps after which nothing should be compiled; the launches are counted then.")
+    warm_after: int = option(
+        20, "Steps after which nothing should be compiled; the launches are counted then."
+    )
     profiled: int = option(3, "Steps of which the launches are counted; 0 for none.")
 
 
@@ -65,7 +74,9 @@ class Probed:
         if steps == self.config.warm_after + self.config.profiled and self.profile:
             running = self.stop_profile()
             counts = {event.key: event.count for event in running.key_averages()}
-            self.found["launches"] = sum(counts.get(name, 0) for name in LAUNCHES) / self.config.profiled
+            self.found["launches"] = (
+                sum(counts.get(name, 0) for name in LAUNCHES) / self.config.profiled
+            )
             self.found["kernels"] = kernel_times(running, self.config.profiled)
 
     def stop_profile(self) -> Any:

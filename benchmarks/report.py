@@ -18,7 +18,18 @@ from benchmarks.samples import Sample, Spread, ratio
 from nmt_cli import __version__
 
 # The processor's features that decide how fast matrix products are.
-FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
+FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx_vnni",
+    "amx_bf16",
+    "amx_int8",
+    "asimddp",
+    "bf16",
+    "i8mm",
+)
 NUMBERS = {"family": "cpu family", "model": "model"}
 WIDTH = 116
 LEAST_ROUNDS = 3
@@ -26,7 +37,9 @@ LEAST_ROUNDS = 3
 
 
 def parser(name: str, about: str | None, rounds: int | None = None) -> argparse.ArgumentParser:
-    """Return the parser of `python -m benchmarks.NAME`, with --out and, if there are rounds, --rounds."""
+    """Return the parser of `python -m benchmarks.NAME`, with --out and, if there are rounds,
+    --rounds.
+    """
     found = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=about,
@@ -34,7 +47,9 @@ def parser(name: str, about: str | None, rounds: int | None = None) -> argparse.
     )
     found.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
     if rounds is not None:
-        found.add_argument("--rounds", type=positive, default=rounds, metavar="N", help=f"default: {rounds}")
+        found.add_argument(
+            "--rounds", type=positive, default=rounds, metavar="N", help=f"default: {rounds}"
+        )
     return found
 
 
@@ -51,8 +66,12 @@ def machine() -> str:
     fields = proc_fields("/proc/cpuinfo")
     have = set((fields.get("flags") or fields.get("Features") or "").split())
     processor = fields.get("model name") or platform.processor() or platform.machine()
-    numbers = [f"{name} {fields[field]}" for name, field in NUMBERS.items() if field in fields]  # a name can be many
-    features = ", ".join([*numbers, *(flag for flag in FLAGS if flag in have)]) or "none of interest"
+    numbers = [
+        f"{name} {fields[field]}" for name, field in NUMBERS.items() if field in fields
+    ]  # a name can be many
+    features = (
+        ", ".join([*numbers, *(flag for flag in FLAGS if flag in have)]) or "none of interest"
+    )
     memory = int(proc_fields("/proc/meminfo").get("MemTotal", "0 kB").split()[0]) / 2**20
     return f"{processor} ({features}), {cores()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
 
@@ -63,7 +82,9 @@ def cores() -> int:
 
 
 def proc_fields(path: str) -> dict[str, str]:
-    """Return the first value of each field of a file such as /proc/cpuinfo; nothing if there is no such file."""
+    """Return the first value of each field of a file such as /proc/cpuinfo; nothing if there is no
+    such file.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -82,7 +103,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def ratios(samples: Sequence[Sample], cases: Mapping[str, Mapping[str, Any]], systems: Iterable[str]) -> Iterator[str]:
+def ratios(
+    samples: Sequence[Sample], cases: Mapping[str, Mapping[str, Any]], systems: Iterable[str]
+) -> Iterator[str]:
     """Yield a table of nmt's speeds divided by those of the other systems; each case is a column."""
     ours = [system for system in systems if system.startswith("nmt ")]
     pairs = [(mine, peer) for mine in ours for peer in systems if peer not in ours]
@@ -91,7 +114,10 @@ def ratios(samples: Sequence[Sample], cases: Mapping[str, Mapping[str, Any]], sy
         yield table(
             ["", *cases],
             [
-                [f"{mine} / {peer}", *(shown(ratio(samples, case, mine, peer)) for case in cases.values())]
+                [
+                    f"{mine} / {peer}",
+                    *(shown(ratio(samples, case, mine, peer)) for case in cases.values()),
+                ]
                 for mine, peer in pairs
             ],
         )
@@ -108,15 +134,22 @@ def shown(values: Spread | None) -> str:
 
 
 def publish(folder: Path, name: str, rounds: int, *contents: Any) -> None:
-    """Write the report FOLDER/NAME.md and print its path. With too few rounds, print the report instead."""
+    """Write the report FOLDER/NAME.md and print its path. With too few rounds, print the report
+    instead.
+    """
     if rounds < LEAST_ROUNDS:
         print(page(*contents))
-        print(f"not written to {folder}: a report needs --rounds {LEAST_ROUNDS} or more", file=sys.stderr)
+        print(
+            f"not written to {folder}: a report needs --rounds {LEAST_ROUNDS} or more",
+            file=sys.stderr,
+        )
     else:
         print(write(folder, name, *contents))
 
 
-def write(folder: Path, name: str, method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> Path:
+def write(
+    folder: Path, name: str, method: str, parts: Iterable[str], versions: Iterable[str] = ()
+) -> Path:
     """Write the report FOLDER/NAME.md; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.md"
@@ -127,8 +160,12 @@ def write(folder: Path, name: str, method: str, parts: Iterable[str], versions: 
 def page(method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> str:
     """Return a report: date, machine, versions, method, command and the parts."""
     about = "; ".join(dict.fromkeys([own_version(), *versions]))
-    words = " ".join(["python", *(re.sub(r"(^|=)/\S*/", r"\1", word) for word in sys.orig_argv[1:])])  # no directories
-    lines = textwrap.wrap(words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    words = " ".join(
+        ["python", *(re.sub(r"(^|=)/\S*/", r"\1", word) for word in sys.orig_argv[1:])]
+    )  # no directories
+    lines = textwrap.wrap(
+        words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
     command = " \\\n".join(lines)
     head = f"{datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. {about}."
     return "\n\n".join([paragraph(head), paragraph(method), f"```\n{command}\n```", *parts])
@@ -136,4 +173,6 @@ def page(method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> str
 
 def paragraph(text: str) -> str:
     """Return `text` in lines that fit in a page."""
-    return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        " ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,4 +1,6 @@
-"""Statistics of paired samples: each round takes one sample of every system, so all of them meet the same noise."""
+"""Statistics of paired samples: each round takes one sample of every system, so all of them meet
+the same noise.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def spread(values: Sequence[float]) -> Spread:
 
 def rates(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> dict[int, float]:
     """Return the rate of `system` in each round of `case`."""
-    return {sample.round: sample.rate for sample in samples if sample.case == case and sample.system == system}
+    return {
+        sample.round: sample.rate
+        for sample in samples
+        if sample.case == case and sample.system == system
+    }
 
 
 def speed(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Spread:
@@ -47,8 +53,12 @@ def speed(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Sp
     return spread(list(rates(samples, case, system).values()))
 
 
-def ratio(samples: Sequence[Sample], case: Mapping[str, Any], system: str, peer: str) -> Spread | None:
-    """Return the quartiles over rounds of `system`'s rate divided by `peer`'s; None if no round has both."""
+def ratio(
+    samples: Sequence[Sample], case: Mapping[str, Any], system: str, peer: str
+) -> Spread | None:
+    """Return the quartiles over rounds of `system`'s rate divided by `peer`'s; None if no round has
+    both.
+    """
     ours, theirs = rates(samples, case, system), rates(samples, case, peer)
     paired = [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
     return spread(paired) if paired else None

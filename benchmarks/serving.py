@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving CHECKPOINT --input FILE [--clients N ...] [-- FLAGS]
 
-Each client sends a line of FILE, waits for the answer, and sends the next line that no other client has sent. FLAGS are
-those of `nmt translate`, such as --beam 1; both commands get them.
+Each client sends a line of FILE, waits for the answer, and sends the next line that no other client
+has sent. FLAGS are those of `nmt translate`, such as --beam 1; both commands get them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from typing import NamedTuple
 from benchmarks import report
 
 NMT = (sys.executable, "-m", "nmt_cli")
-HEAD = ("clients", "requests/s", "median (ms)", "99th percentile (ms)", "without an answer", "other than nmt translate")
+HEAD = (
+    "clients",
+    "requests/s",
+    "median (ms)",
+    "99th percentile (ms)",
+    "without an answer",
+    "other than nmt translate",
+)
 
 
 class Answer(NamedTuple):
@@ -38,7 +45,9 @@ class Answer(NamedTuple):
 
 
 def answers(port: int, lines: Sequence[str], clients: int) -> list[Answer]:
-    """Send each line to the server on `port`, by so many clients at a time, each with one connection."""
+    """Send each line to the server on `port`, by so many clients at a time, each with one
+    connection.
+    """
     own = threading.local()
 
     def connect() -> None:
@@ -64,14 +73,26 @@ def row(port: int, lines: Sequence[str], expected: Sequence[str], clients: int) 
     *_, last = statistics.quantiles(latencies, n=100, method="inclusive")
     times = [f"{1000 * seconds:,.0f}" for seconds in (statistics.median(latencies), last)]
     lost = sum(answer.code != 200 for answer in found)
-    other = sum(answer.code == 200 and answer.text != text for answer, text in zip(found, expected, strict=True))
+    other = sum(
+        answer.code == 200 and answer.text != text
+        for answer, text in zip(found, expected, strict=True)
+    )
     return [str(clients), f"{rate:.1f}", *times, str(lost), str(other)]
 
 
 @contextmanager
 def served(checkpoint: Path, flags: Sequence[str]) -> Iterator[int]:
     """Yield the port of a server, which is stopped in the end."""
-    command = [*NMT, "serve", str(checkpoint), "--port", "0", "--quiet", "--no-split-sentences", *flags]
+    command = [
+        *NMT,
+        "serve",
+        str(checkpoint),
+        "--port",
+        "0",
+        "--quiet",
+        "--no-split-sentences",
+        *flags,
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -91,7 +112,9 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = report.parser("serving", __doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--input", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--clients", type=report.positive, nargs="+", default=[1, 8, 32], metavar="N")
+    parser.add_argument(
+        "--clients", type=report.positive, nargs="+", default=[1, 8, 32], metavar="N"
+    )
     end = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:end])
     options.flags = words[end + 1 :]
@@ -100,13 +123,25 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def main() -> None:
     options = arguments(sys.argv[1:])
-    command = [*NMT, "translate", str(options.checkpoint), "--input", str(options.input), "--quiet", *options.flags]
-    expected = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout.split("\n")[:-1]
+    command = [
+        *NMT,
+        "translate",
+        str(options.checkpoint),
+        "--input",
+        str(options.input),
+        "--quiet",
+        *options.flags,
+    ]
+    expected = subprocess.run(
+        command, stdout=subprocess.PIPE, encoding="utf-8", check=True
+    ).stdout.split("\n")[:-1]
     lines = options.input.read_text(encoding="utf-8").split("\n")[: len(expected)]
     with served(options.checkpoint, options.flags) as port:
         answers(port, lines[:32], 4)  # the first requests are slower
         rows = [row(port, lines, expected, clients) for clients in options.clients]
-    print(report.write(options.out, "serving", "Each line is sent once.", [report.table(HEAD, rows)]))
+    print(
+        report.write(options.out, "serving", "Each line is sent once.", [report.table(HEAD, rows)])
+    )
 
 
 if __name__ == "__main__":

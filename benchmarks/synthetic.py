@@ -39,18 +39,29 @@ MEAN_LENGTHS = {"base": 25, "small": 25, "words": 10}
 
 
 def line(ids: Sequence[int]) -> str:
-    """Return the sentence with these ids. The words are in the order of the vocabulary, which sorts them."""
+    """Return the sentence with these ids. The words are in the order of the vocabulary, which sorts
+    them.
+    """
     return " ".join(map(word, ids))
 
 
 def model_flags(size: Size) -> dict[str, Any]:
     """Return the flags of `nmt train` for a model of `size`."""
-    return {"num_layers": size.layers, "d_model": size.width, "d_ff": size.inner, "num_heads": size.heads}
+    return {
+        "num_layers": size.layers,
+        "d_model": size.width,
+        "d_ff": size.inner,
+        "num_heads": size.heads,
+    }
 
 
 def flag_words(flags: Mapping[str, Any]) -> list[str]:
     """Return flags by their names, such as `d_model`, as words of a command line."""
-    return [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        word
+        for name, value in flags.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def word_task(vocabulary: int) -> TranslationTask:
@@ -61,7 +72,9 @@ def word_task(vocabulary: int) -> TranslationTask:
 
 
 def save_model(folder: Path, size: Size) -> Path:
-    """Write a checkpoint of `size` with random weights to the new directory `folder`; return its path."""
+    """Write a checkpoint of `size` with random weights to the new directory `folder`; return its
+    path.
+    """
     registry.discover()
     task = word_task(size.vocabulary)
     config = resolve(TrainingConfig, model_flags(size))
@@ -77,32 +90,49 @@ def save_model(folder: Path, size: Size) -> Path:
     weights = checkpoint.weights_of(checkpoint.build_model(contents, str(folder)))
     # With the usual initial weights the outputs would repeat their first token.
     weights[f"decoder.{size.layers - 1}.around_feed_forward.norm.weight"].normal_()
-    weights["target_embedding.weight"][[PAD, UNK, BOS]] = 0.0  # no system chooses them: they are not the best
+    weights["target_embedding.weight"][[PAD, UNK, BOS]] = (
+        0.0  # no system chooses them: they are not the best
+    )
     checkpoint.save(folder, contents, weights, task)
     return folder
 
 
-def random_sources(count: int, shortest: int, longest: int, vocabulary: int, seed: int = 1) -> list[list[int]]:
+def random_sources(
+    count: int, shortest: int, longest: int, vocabulary: int, seed: int = 1
+) -> list[list[int]]:
     """Return sources of `shortest` to `longest` words, without the end of the sentence."""
     draw = random.Random(seed)
-    return [[draw.randrange(FIRST, vocabulary) for _ in range(draw.randint(shortest, longest))] for _ in range(count)]
+    return [
+        [draw.randrange(FIRST, vocabulary) for _ in range(draw.randint(shortest, longest))]
+        for _ in range(count)
+    ]
 
 
 def random_pairs(count: int, vocabulary: int, mean: float = 25.0, seed: int = 1) -> list[Pair]:
-    """Return sentence pairs whose lengths are spread as in running text: log-normal, 3 to 4 times the mean."""
+    """Return sentence pairs whose lengths are spread as in running text: log-normal, 3 to 4 times
+    the mean.
+    """
     draw = np.random.default_rng(seed)
-    source = np.clip(draw.lognormal(np.log(mean) - 0.15, 0.55, count).round(), 3, 4 * mean).astype(int)
+    source = np.clip(draw.lognormal(np.log(mean) - 0.15, 0.55, count).round(), 3, 4 * mean).astype(
+        int
+    )
     target = np.clip((source * draw.lognormal(0.0, 0.15, count)).round(), 3, 4 * mean).astype(int)
     words = [draw.integers(FIRST, vocabulary, lengths.sum()) for lengths in (source, target)]
-    sides = [np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in zip(words, (source, target), strict=True)]
+    sides = [
+        np.split(ids, np.cumsum(lengths)[:-1])
+        for ids, lengths in zip(words, (source, target), strict=True)
+    ]
     return [(s.tolist(), t.tolist()) for s, t in zip(*sides, strict=True)]
 
 
-def batches(pairs: Sequence[Pair], tokens: int, count: int, seed: int = 1) -> list[tuple[list[Ids], list[Ids]]]:
+def batches(
+    pairs: Sequence[Pair], tokens: int, count: int, seed: int = 1
+) -> list[tuple[list[Ids], list[Ids]]]:
     """Return sources and targets of up to `count` batches of similar lengths, drawn from `pairs`.
 
     Args:
-        tokens: source tokens, and target tokens, of a batch at most; padding and the ends of sentences included.
+        tokens: source tokens, and target tokens, of a batch at most; padding and the ends of
+            sentences included.
     """
     source, target = (np.array([len(pair[side]) + 1 for pair in pairs]) for side in (0, 1))
     groups = length_buckets(source, target, tokens)
@@ -123,11 +153,18 @@ def write_corpus(folder: Path, pairs: Iterable[Pair], vocabulary: int) -> None:
 
 
 def flops_of_token(size: Size, pairs: Sequence[Pair]) -> float:
-    """Return the operations for a target token of these pairs, forwards and backwards, without padding."""
+    """Return the operations for a target token of these pairs, forwards and backwards, without
+    padding.
+    """
     registry.discover()
     config = resolve(TrainingConfig, model_flags(size))
-    vocabularies = {"source_vocabulary_size": size.vocabulary, "target_vocabulary_size": size.vocabulary}
+    vocabularies = {
+        "source_vocabulary_size": size.vocabulary,
+        "target_vocabulary_size": size.vocabulary,
+    }
     with torch.device("meta"):
-        model = registry.build(config["model"], attention=config["attention"], **vocabularies, shared_vocabulary=True)
+        model = registry.build(
+            config["model"], attention=config["attention"], **vocabularies, shared_vocabulary=True
+        )
     source, target = (np.array([len(pair[side]) + 1 for pair in pairs]) for side in (0, 1))
     return float(sum(model.training_flops(source, target).values()) / target.sum())

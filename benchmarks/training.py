@@ -2,8 +2,8 @@
 
     python -m benchmarks.training [--python fairseq=/path/to/python ...] [--out DIRECTORY]
 
-A program is measured with the interpreter that --python gives, this one by default, and left out if it is not installed
-there.
+A program is measured with the interpreter that --python gives, this one by default, and left out if
+it is not installed there.
 """
 
 from __future__ import annotations
@@ -50,29 +50,49 @@ def arguments() -> argparse.Namespace:
     """Return the command line's options."""
     parser = speed_parser("training", __doc__, SYSTEMS, rounds=5, seconds=5.0)
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["base", "small"])
-    parser.add_argument("--tokens", type=report.positive, default=2048, metavar="N", help="of a batch; default: 2048")
-    parser.add_argument("--batches", type=report.positive, default=4, metavar="N", help="of a pass; default: 4")
+    parser.add_argument(
+        "--tokens",
+        type=report.positive,
+        default=2048,
+        metavar="N",
+        help="of a batch; default: 2048",
+    )
+    parser.add_argument(
+        "--batches", type=report.positive, default=4, metavar="N", help="of a pass; default: 4"
+    )
     options = parser.parse_args()
     options.pythons = interpreters(parser, options, PEERS)
     return options
 
 
 def section(options: argparse.Namespace, model: str, versions: dict[str, None]) -> Iterator[str]:
-    """Measure every system that starts; yield the title and the tables of a model, and note the versions.
+    """Measure every system that starts; yield the title and the tables of a model, and note the
+    versions.
 
     Raises:
         WorkerError: a system fails after it has started.
     """
     size = SIZES[model]
-    pairs = batches(random_pairs(CORPUS, size.vocabulary, MEAN_LENGTHS[model]), options.tokens, options.batches)
+    pairs = batches(
+        random_pairs(CORPUS, size.vocabulary, MEAN_LENGTHS[model]), options.tokens, options.batches
+    )
     flops = flops_of_token(size, [pair for batch in pairs for pair in zip(*batch, strict=True)])
     products = products_of(options.systems)
     setup = {**asdict(size), "cores": options.cores, "tokens": options.tokens, "pairs": pairs}
     case = {"model": model, "tokens": options.tokens}
-    with started([*options.systems, *products], options.pythons, setup, TRAINING_PEERS) as (workers, absent):
+    with started([*options.systems, *products], options.pythons, setup, TRAINING_PEERS) as (
+        workers,
+        absent,
+    ):
         samples = take_turns(workers, case, options.rounds, lambda _: {"seconds": options.seconds})
-    systems = {worker.system: worker.figures for worker in workers if worker.system.peer != PRODUCTS}
-    versions |= {f"{worker.system.peer} {worker.version}": None for worker in workers if worker.system in systems}
+    systems = {
+        worker.system: worker.figures for worker in workers if worker.system.peer != PRODUCTS
+    }
+    versions |= {
+        f"{worker.system.peer} {worker.version}": None
+        for worker in workers
+        if worker.system in systems
+    }
     rows = []
     for system, figures in systems.items():
         share = ratio(samples, case, system.name, f"{PRODUCTS} {system.dtype}")
@@ -80,9 +100,17 @@ def section(options: argparse.Namespace, model: str, versions: dict[str, None]) 
         own_speed = speed(samples, case, system.name)
         rows.append([system.name, report.shown(own_speed), report.shown(of_peak), *own(figures)])
     yield f"### {model}, training"
-    columns = ["target tokens/s", "share of the peak", "padding", "waiting for data", "peak memory, GB"]
+    columns = [
+        "target tokens/s",
+        "share of the peak",
+        "padding",
+        "waiting for data",
+        "peak memory, GB",
+    ]
     yield report.table(["", *columns], rows)
-    yield report.paragraph(f"A target token takes {flops / 1e6:,.0f} MFLOP. {peaks(samples, case, products)}")
+    yield report.paragraph(
+        f"A target token takes {flops / 1e6:,.0f} MFLOP. {peaks(samples, case, products)}"
+    )
     yield from report.ratios(samples, {"ratio": case}, [system.name for system in systems])
     if absent:
         yield report.paragraph(f"Not measured: {'; '.join(absent)}.")
@@ -90,7 +118,10 @@ def section(options: argparse.Namespace, model: str, versions: dict[str, None]) 
 
 def own(figures: Mapping[str, Any]) -> list[str]:
     """Return what a system reports of itself as cells: padding, waiting for data, memory."""
-    shares = [f"{figures[name]:.1%}" if figures.get(name) is not None else "" for name in ("padding", "waiting")]
+    shares = [
+        f"{figures[name]:.1%}" if figures.get(name) is not None else ""
+        for name in ("padding", "waiting")
+    ]
     return [*shares, f"{figures['memory'] / 1e9:.2f}"]
 
 
@@ -101,7 +132,14 @@ def main() -> None:
         parts = [text for model in options.models for text in section(options, model, versions)]
     except WorkerError as error:
         raise SystemExit(f"error: {error}") from error
-    report.publish(options.out, "training", options.rounds, METHOD.format(tokens=options.tokens), parts, versions)
+    report.publish(
+        options.out,
+        "training",
+        options.rounds,
+        METHOD.format(tokens=options.tokens),
+        parts,
+        versions,
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m benchmarks.translation [--python huggingface=/path/to/python ...] [--out DIRECTORY]
 
-A program is measured with the interpreter that --python gives, this one by default, and left out if it is not installed
-there. All sources have 18 to 30 words and all outputs 30 tokens.
+A program is measured with the interpreter that --python gives, this one by default, and left out if
+it is not installed there. All sources have 18 to 30 words and all outputs 30 tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from nmt_cli.errors import counted
 PACKAGE = "benchmarks.peers"
 PEERS = ("nmt", "ctranslate2", "marian", "huggingface", "fairseq")
 SYSTEMS = (
-    "nmt:float32 nmt:bfloat16 nmt:int8 ctranslate2:float32 ctranslate2:int8 marian:float32 marian:int8 "
+    "nmt:float32 nmt:bfloat16 nmt:int8 ctranslate2:float32 ctranslate2:int8 marian:float32 "
+    "marian:int8 "
     "huggingface:float32 fairseq:float32"
 )
 SOURCES = 128
@@ -63,14 +64,24 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--models", nargs="+", choices=SIZES, default=["base", "small"])
     add("--beams", nargs="+", type=report.positive, default=[4, 1], metavar="N")
-    add("--batches", nargs="+", type=report.positive, default=[1, 32, 64], metavar="N", help="sentences in a call")
+    add(
+        "--batches",
+        nargs="+",
+        type=report.positive,
+        default=[1, 32, 64],
+        metavar="N",
+        help="sentences in a call",
+    )
     options = parser.parse_args()
     options.pythons = interpreters(parser, options, PEERS)
     return options
 
 
-def section(options: argparse.Namespace, model: str, beam: int, versions: dict[str, None]) -> Iterator[str]:
-    """Measure every system that starts; yield the title and the tables of a model and a beam, and note the versions.
+def section(
+    options: argparse.Namespace, model: str, beam: int, versions: dict[str, None]
+) -> Iterator[str]:
+    """Measure every system that starts; yield the title and the tables of a model and a beam, and
+    note the versions.
 
     Raises:
         WorkerError: a system fails after it has started.
@@ -78,36 +89,56 @@ def section(options: argparse.Namespace, model: str, beam: int, versions: dict[s
     size = SIZES[model]
     shortest, steps = (round(share * MEAN_LENGTHS[model]) for share in (SHORTEST, LONGEST))
     sources = random_sources(SOURCES, shortest, steps, size.vocabulary)
-    cases = {counted(batch, "sentence"): {"model": model, "beam": beam, "batch": batch} for batch in options.batches}
+    cases = {
+        counted(batch, "sentence"): {"model": model, "beam": beam, "batch": batch}
+        for batch in options.batches
+    }
     samples = []
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = save_model(Path(folder) / "model", size)
-        setup = {"checkpoint": str(checkpoint), **asdict(size), "cores": options.cores, "beam": beam}
+        setup = {
+            "checkpoint": str(checkpoint),
+            **asdict(size),
+            "cores": options.cores,
+            "beam": beam,
+        }
         setup |= {"alpha": ALPHA, "steps": steps}
         with started(options.systems, options.pythons, setup, PACKAGE) as (workers, absent):
             for case in cases.values():
                 request = translations(sources, case["batch"], options.seconds)
                 samples += take_turns(workers, case, options.rounds, request)
             equal = agreement(workers, sources[:COMPARED], steps)
-        products, setup = products_of(options.systems), {**asdict(size), "cores": options.cores, **PRODUCTS}
+        products, setup = (
+            products_of(options.systems),
+            {**asdict(size), "cores": options.cores, **PRODUCTS},
+        )
         with started(products, options.pythons, setup, TRAINING_PEERS) as (machines, _):
             peak = {"model": model}
-            samples += take_turns(machines, peak, options.rounds, lambda _: {"seconds": options.seconds})
+            samples += take_turns(
+                machines, peak, options.rounds, lambda _: {"seconds": options.seconds}
+            )
     versions |= {f"{worker.system.peer} {worker.version}": None for worker in workers}
-    rows = [[name, *(report.shown(speed(samples, case, name)) for case in cases.values())] for name in equal]
+    rows = [
+        [name, *(report.shown(speed(samples, case, name)) for case in cases.values())]
+        for name in equal
+    ]
     yield f"### {model}, beam {beam}"
     yield "Sentences a second, by the number of sentences in a call:"
     yield report.table(["", *cases], rows)
     if beam == 1:
         same = ", ".join(f"{system} {count}" for system, count in equal.items())
-        yield report.paragraph(f"Outputs equal to those of the first system, of {COMPARED}: {same}.")
+        yield report.paragraph(
+            f"Outputs equal to those of the first system, of {COMPARED}: {same}."
+        )
     yield report.paragraph(peaks(samples, peak, products))
     yield from report.ratios(samples, cases, list(equal))
     if absent:
         yield report.paragraph(f"Not measured: {'; '.join(absent)}.")
 
 
-def translations(sources: Sequence[Any], batch: int, seconds: float) -> Callable[[int], Mapping[str, Any]]:
+def translations(
+    sources: Sequence[Any], batch: int, seconds: float
+) -> Callable[[int], Mapping[str, Any]]:
     """Return the requests of rounds of at least `seconds`, each of which begins at other sources."""
 
     def request(number: int) -> Mapping[str, Any]:
@@ -118,10 +149,14 @@ def translations(sources: Sequence[Any], batch: int, seconds: float) -> Callable
 
 
 def agreement(workers: Sequence[Worker], sources: list[list[int]], steps: int) -> dict[str, int]:
-    """Return how many outputs of each system are those of the first; ends of sentences are not compared."""
+    """Return how many outputs of each system are those of the first; ends of sentences are not
+    compared.
+    """
     outputs = {}
     for worker in workers:
-        outputs[worker.system.name] = [row[: steps - 1] for row in worker.ask({"translate": sources})["outputs"]]
+        outputs[worker.system.name] = [
+            row[: steps - 1] for row in worker.ask({"translate": sources})["outputs"]
+        ]
     first = next(iter(outputs.values()), [])
     return {name: sum(map(operator.eq, rows, first)) for name, rows in outputs.items()}
 

@@ -22,7 +22,9 @@ PRODUCTS = "products"
 """The peer there that computes matrix products only."""
 ROOT = Path(__file__).resolve().parent.parent
 PAUSE = 0.25
-"""Seconds before a sample, in which the threads of the system before it go to sleep (OpenMP's spin for 0.2)."""
+"""Seconds before a sample, in which the threads of the system before it go to sleep (OpenMP's spin
+for 0.2).
+"""
 
 
 class WorkerError(Exception):
@@ -72,7 +74,9 @@ class Worker:
                 text=True,
             )
         except OSError as error:
-            raise WorkerError(f"{system.name}: cannot start its interpreter: {error.strerror}") from error
+            raise WorkerError(
+                f"{system.name}: cannot start its interpreter: {error.strerror}"
+            ) from error
         try:
             self.version = str(self.ask({**setup, "dtype": system.dtype})["version"])
         except WorkerError:
@@ -91,7 +95,9 @@ class Worker:
         self.process.wait()
         self.log.seek(0)
         said = self.log.read().strip().split("\n")
-        raise WorkerError(f"{self.system.name}: {said[-1] or f'ended with {self.process.returncode}'}")
+        raise WorkerError(
+            f"{self.system.name}: {said[-1] or f'ended with {self.process.returncode}'}"
+        )
 
     def sample(self, case: Mapping[str, Any], number: int, request: Mapping[str, Any]) -> Sample:
         """Return the sample that `request` asks for; `number` is that of the round."""
@@ -131,31 +137,56 @@ def started(
 
 
 def take_turns(
-    workers: Sequence[Worker], case: Mapping[str, Any], rounds: int, request: Callable[[int], Mapping[str, Any]]
+    workers: Sequence[Worker],
+    case: Mapping[str, Any],
+    rounds: int,
+    request: Callable[[int], Mapping[str, Any]],
 ) -> list[Sample]:
-    """Return samples of each worker in turn (A B C A B C ...), so that a disturbance of the machine meets all alike.
+    """Return samples of each worker in turn (A B C A B C ...), so that a disturbance of the machine
+    meets all alike.
 
     Args:
         request: returns the request for the samples of a round.
     """
-    return [worker.sample(case, number, request(number)) for number in range(rounds) for worker in workers]
+    return [
+        worker.sample(case, number, request(number))
+        for number in range(rounds)
+        for worker in workers
+    ]
 
 
-def speed_parser(name: str, about: str | None, systems: str, rounds: int, seconds: float) -> argparse.ArgumentParser:
+def speed_parser(
+    name: str, about: str | None, systems: str, rounds: int, seconds: float
+) -> argparse.ArgumentParser:
     """Return the parser of a benchmark that compares the speed of `systems`, words PEER:DTYPE."""
     parser = report.parser(name, about, rounds)
     default = [System.parse(word) for word in systems.split()]
     parser.add_argument(
-        "--systems", nargs="+", type=System.parse, default=default, metavar="PEER:DTYPE", help=f"default: {systems}"
+        "--systems",
+        nargs="+",
+        type=System.parse,
+        default=default,
+        metavar="PEER:DTYPE",
+        help=f"default: {systems}",
     )
-    parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="interpreter of a peer")
-    parser.add_argument("--seconds", type=float, default=seconds, metavar="X", help="least time of a sample")
-    parser.add_argument("--cores", type=report.positive, default=report.cores(), metavar="N", help="default: all")
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="PEER=PATH", help="interpreter of a peer"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, metavar="X", help="least time of a sample"
+    )
+    parser.add_argument(
+        "--cores", type=report.positive, default=report.cores(), metavar="N", help="default: all"
+    )
     return parser
 
 
-def interpreters(parser: argparse.ArgumentParser, options: argparse.Namespace, peers: Sequence[str]) -> dict[str, str]:
-    """Return the interpreter of each peer, this one by default; end the program if there is no such peer."""
+def interpreters(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, peers: Sequence[str]
+) -> dict[str, str]:
+    """Return the interpreter of each peer, this one by default; end the program if there is no such
+    peer.
+    """
     given = dict(text.partition("=")[::2] for text in options.python)
     for peer in [*given, *(system.peer for system in options.systems)]:
         if peer not in peers or given.get(peer) == "":
@@ -171,5 +202,9 @@ def products_of(systems: Sequence[System]) -> list[System]:
 def peaks(samples: Sequence[Sample], case: Mapping[str, Any], products: Sequence[System]) -> str:
     """Return a sentence about the samples of `products` that there are."""
     found = {product.dtype: [*rates(samples, case, product.name).values()] for product in products}
-    shown = [f"{dtype} {report.shown(spread([rate / 1e9 for rate in each]))}" for dtype, each in found.items() if each]
+    shown = [
+        f"{dtype} {report.shown(spread([rate / 1e9 for rate in each]))}"
+        for dtype, each in found.items()
+        if each
+    ]
     return f"Peak of the products in GFLOP/s: {', '.join(shown)}."

@@ -20,12 +20,16 @@ def table(path: Path) -> str:
     header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     lines = [header, ["---"] * len(header)]
     for answer, *cells in rows:
-        lines.append([marked(answer), *(", ".join(f"`{flag}`" for flag in cell.split()) for cell in cells)])
+        lines.append(
+            [marked(answer), *(", ".join(f"`{flag}`" for flag in cell.split()) for cell in cells)]
+        )
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def marked(answer: str) -> str:
-    """Return an answer with its flags in backticks, where they do not stand in a command in backticks."""
+    """Return an answer with its flags in backticks, where they do not stand in a command in
+    backticks.
+    """
     parts = answer.split("`")
     parts[::2] = [re.sub(r"(?<!\S)--[a-z][a-z0-9-]*", r"`\g<0>`", part) for part in parts[::2]]
     marked = ""

@@ -26,23 +26,33 @@ myst_heading_anchors = 3
 myst_enable_extensions = ["deflist", "dollarmath"]
 exclude_patterns = ["build"]
 nb_execution_mode = "force"  # a cache would show outputs of code that has changed
-nb_execution_show_tb = True  # an error is a warning with its traceback, and `-W` ends with exit code 1
+nb_execution_show_tb = (
+    True  # an error is a warning with its traceback, and `-W` ends with exit code 1
+)
 nb_execution_timeout = 600  # seconds, of a block
 nb_merge_streams = True
 nb_output_stderr = "remove"  # such as messages about matplotlib's fonts
 html_theme = "furo"
 html_title = "nmt"
 html_show_copyright = False
-html_theme_options = {"light_css_variables": {"code-font-size": "var(--font-size--small--3)"}}  # lines of 100 columns
+html_theme_options = {
+    "light_css_variables": {"code-font-size": "var(--font-size--small--3)"}
+}  # lines of 100 columns
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 nitpicky = False
 
-WORK = tempfile.TemporaryDirectory(prefix="nmt-book-")  # what the chapters of the book share in one build
-os.environ["NMT_BOOK"] = os.environ["IPYTHONDIR"] = WORK.name  # the user's settings of IPython do not matter
+WORK = tempfile.TemporaryDirectory(
+    prefix="nmt-book-"
+)  # what the chapters of the book share in one build
+os.environ["NMT_BOOK"] = os.environ["IPYTHONDIR"] = (
+    WORK.name
+)  # the user's settings of IPython do not matter
 PROFILE = Path(WORK.name, "profile_default", "ipython_kernel_config.py")
 PROFILE.parent.mkdir()
-PROFILE.write_text("c.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8")  # it warns that its sockets are local
+PROFILE.write_text(
+    "c.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8"
+)  # it warns that its sockets are local
 logging.getLogger("traitlets").setLevel("WARNING")
 
 REFERENCE = Path(__file__).parent / "reference" / "commands.md"
@@ -59,8 +69,12 @@ def command_reference() -> Iterator[str]:
     for name in command_names():
         yield f"## nmt {name}\n\n{command(name).help}\n"
         sections = panels(name)
-        for kind in [parameter.name for parameter in command(name).params if parameter.name in registry.KINDS]:
-            for component in registry.names(kind):  # the help shows the flags of selected components only
+        for kind in [
+            parameter.name for parameter in command(name).params if parameter.name in registry.KINDS
+        ]:
+            for component in registry.names(
+                kind
+            ):  # the help shows the flags of selected components only
                 for title, parameters in panels(name, f"--{kind}", component).items():
                     sections.setdefault(title, parameters)
         for title, parameters in sections.items():
@@ -80,9 +94,9 @@ def panels(*words: str) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for parameter in command(*words).params:
         if not getattr(parameter, "hidden", False):
-            found.setdefault((getattr(parameter, "rich_help_panel", None) or "").partition(" (")[0], []).append(
-                parameter
-            )
+            found.setdefault(
+                (getattr(parameter, "rich_help_panel", None) or "").partition(" (")[0], []
+            ).append(parameter)
     return found
 
 

@@ -44,16 +44,21 @@ def load(
         options: of `Translator.translate`, where a call does not give them.
 
     Raises:
-        UsageError: a device or engine is unknown, an option is unknown or out of range, or the engine lacks something.
+        UsageError: a device or engine is unknown, an option is unknown or out of range, or the
+            engine lacks something.
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
         DataError: a file of an option cannot be read.
     """
     chosen = TranslateOptions().replaced(options)
     try:
-        paths = list(map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints))
+        paths = list(
+            map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints)
+        )
     except TypeError as error:
         raise UsageError(f"load takes paths of checkpoints: {error}") from error
     try:
-        return load_translator(paths, chosen, device=str(device), dtype=str(dtype), engine=str(engine))
+        return load_translator(
+            paths, chosen, device=str(device), dtype=str(dtype), engine=str(engine)
+        )
     except OSError as error:
         raise CheckpointError(f"{error.filename}: {error.strerror}") from error

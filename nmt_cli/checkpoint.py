@@ -1,4 +1,5 @@
-"""Checkpoints: self-contained directories of tensors and JSON; loading one never unpickles or runs anything.
+"""Checkpoints: self-contained directories of tensors and JSON; loading one never unpickles or runs
+anything.
 
     config.json          schema, configuration, vocabulary sizes, step, run, modules of components, what computed it
     model.safetensors    the weights, or their moving average
@@ -6,8 +7,8 @@
     training.json, training.safetensors    optimizer and state of the run; only where training can be resumed
     checksums.json       SHA-256 of each file above; written last
 
-Checkpoints are written atomically. Loading one checks names, types and sizes before it allocates memory for them, and
-raises CheckpointError if anything is missing, damaged or does not fit.
+Checkpoints are written atomically. Loading one checks names, types and sizes before it allocates
+memory for them, and raises CheckpointError if anything is missing, damaged or does not fit.
 """
 
 from __future__ import annotations
@@ -58,9 +59,15 @@ class Contents:
     shared_vocabulary: bool
     step: int
     run: str  # the run's fingerprint
-    modules: dict[str, str] = field(default_factory=dict)  # by kind: the Python module of each component
-    origin: dict[str, Any] | None = None  # path, run and step of the checkpoint that the run started from
-    computed_by: str | None = None  # the device of the main rank and what computed on it: see `device.Plain.name`
+    modules: dict[str, str] = field(
+        default_factory=dict
+    )  # by kind: the Python module of each component
+    origin: dict[str, Any] | None = (
+        None  # path, run and step of the checkpoint that the run started from
+    )
+    computed_by: str | None = (
+        None  # the device of the main rank and what computed on it: see `device.Plain.name`
+    )
 
 
 @dataclass(frozen=True)
@@ -72,30 +79,48 @@ class SavedTraining:
 
 
 def save(
-    folder: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: SavedTraining | None = None
+    folder: Path,
+    contents: Contents,
+    weights: Mapping[str, Tensor],
+    task: Task,
+    training: SavedTraining | None = None,
 ) -> None:
-    """Write a checkpoint. On an error nothing is left behind, and an older checkpoint of that name is kept."""
+    """Write a checkpoint. On an error nothing is left behind, and an older checkpoint of that name
+    is kept.
+    """
     with durable.new_directory(folder) as aside:
         write(aside, contents, weights, task, training)
 
 
 @contextmanager
 def new(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Yield the directory in which the averaged or imported checkpoint `out` is written, as `staging.staged` does."""
+    """Yield the directory in which the averaged or imported checkpoint `out` is written, as
+    `staging.staged` does.
+    """
     place = Path(os.path.realpath(out))
     if any(resumable_of(above.parent) for above in place.parents if above.name == FOLDER_OF_RUN):
-        raise UsageError(f"--out {out}: is among a run's checkpoints; choose another name, such as RUN/averaged")
-    with staging.staged(place, overwrite=overwrite, ours=(CONFIG, WEIGHTS, TASK, CHECKSUMS), marker=CHECKSUMS) as aside:
+        raise UsageError(
+            f"--out {out}: is among a run's checkpoints; choose another name, such as RUN/averaged"
+        )
+    with staging.staged(
+        place, overwrite=overwrite, ours=(CONFIG, WEIGHTS, TASK, CHECKSUMS), marker=CHECKSUMS
+    ) as aside:
         yield aside
 
 
 def write(
-    aside: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: SavedTraining | None = None
+    aside: Path,
+    contents: Contents,
+    weights: Mapping[str, Tensor],
+    task: Task,
+    training: SavedTraining | None = None,
 ) -> None:
     """Write the files of a checkpoint into a directory that gets its name later."""
     (aside / TASK).mkdir()
     task.save(aside / TASK)
-    write_object(aside / CONFIG, {"schema": SCHEMA, "nmt": __version__, **vars(contents)}, sort_keys=True)
+    write_object(
+        aside / CONFIG, {"schema": SCHEMA, "nmt": __version__, **vars(contents)}, sort_keys=True
+    )
     _save_tensors(aside / WEIGHTS, weights)
     if training is not None:
         write_object(aside / TRAINING_JSON, training.values, sort_keys=True)
@@ -116,24 +141,35 @@ def read_contents(folder: Path) -> Contents:
         problem = f"not a checkpoint: it has no {CONFIG}"
         if not folder.is_dir():
             old = durable.beside(folder, "old")
-            earlier = f", but its earlier version is {old}: rename that one to use it" if os.path.isdir(old) else ""
+            earlier = (
+                f", but its earlier version is {old}: rename that one to use it"
+                if os.path.isdir(old)
+                else ""
+            )
             problem = f"no such directory{earlier}"
-        raise CheckpointError(f"{folder}: {problem}. A checkpoint is, for example, RUN/{FOLDER_OF_RUN}/step-00001500.")
+        raise CheckpointError(
+            f"{folder}: {problem}. A checkpoint is, for example, RUN/{FOLDER_OF_RUN}/step-00001500."
+        )
     content = _read_object(path)
     if content.get("schema") != SCHEMA:
         advice = "; `nmt import` reads models of other programs" if "model_type" in content else ""
         raise CheckpointError(
-            f"{path}: schema {shown(content.get('schema'))}; this version of nmt reads schema {SCHEMA}{advice}"
+            f"{path}: schema {shown(content.get('schema'))}; this version of nmt reads schema "
+            f"{SCHEMA}{advice}"
         )
     try:
-        contents: Contents = restored(Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path))
+        contents: Contents = restored(
+            Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path)
+        )
     except UsageError as error:
         raise CheckpointError(str(error)) from error
     return contents
 
 
 def verify(folder: Path, training: bool = True) -> None:
-    """Compare every file with its checksum; without `training`, those for resuming may be damaged or deleted."""
+    """Compare every file with its checksum; without `training`, those for resuming may be damaged
+    or deleted.
+    """
     recorded = _read_object(folder / CHECKSUMS)
     needed = [CONFIG, WEIGHTS]
     for name in (TRAINING_JSON, TRAINING_TENSORS):
@@ -143,24 +179,32 @@ def verify(folder: Path, training: bool = True) -> None:
             needed.append(name)
     for name in needed:
         if name not in recorded:
-            raise CheckpointError(f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}")
+            raise CheckpointError(
+                f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}"
+            )
     for name, checksum in recorded.items():
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CheckpointError(f"{folder / CHECKSUMS}: names {shown(name)}, which is outside the checkpoint")
+            raise CheckpointError(
+                f"{folder / CHECKSUMS}: names {shown(name)}, which is outside the checkpoint"
+            )
         try:
             is_whole = fingerprint(path) == checksum
         except DataError as error:
             raise CheckpointError(f"{error}. {_ANOTHER}") from error
         if not is_whole:
-            raise CheckpointError(f"{path}: damaged: its SHA-256 is not the recorded one. {_ANOTHER}")
+            raise CheckpointError(
+                f"{path}: damaged: its SHA-256 is not the recorded one. {_ANOTHER}"
+            )
 
 
 def load_task(folder: Path, module: str = "") -> Task:
     """Return the task of a checkpoint or of prepared data; `module` registers it, if known."""
     path = folder / TASK_FILE
     if not path.is_file():
-        raise CheckpointError(f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it.")
+        raise CheckpointError(
+            f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it."
+        )
     registry.discover()
     component = _find("task", str(_read_object(path).get("name")), module, str(path))
     task: Task = component.build.load(folder)  # type: ignore[attr-defined]
@@ -168,14 +212,18 @@ def load_task(folder: Path, module: str = "") -> Task:
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the checkpoint's weights by parameter name, after `verify` without the files for resuming."""
+    """Return the checkpoint's weights by parameter name, after `verify` without the files for
+    resuming.
+    """
     verify(folder, training=False)
     return _load_tensors(folder / WEIGHTS)
 
 
 def load_training(folder: Path) -> SavedTraining:
     if not (folder / TRAINING_JSON).is_file():
-        raise CheckpointError(f"{folder}: has weights only (an averaged checkpoint?); training cannot resume from it")
+        raise CheckpointError(
+            f"{folder}: has weights only (an averaged checkpoint?); training cannot resume from it"
+        )
     values = _read_object(folder / TRAINING_JSON)
     for name in ("state", "optimizer"):
         if not isinstance(values.get(name), dict):
@@ -191,7 +239,9 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
     of_task = vocabulary_of(task)
     for name, value in vocabulary_of(contents).items():
         if value != of_task[name]:
-            raise CheckpointError(f"{folder}: the {name} of its model is {value}, that of its task {of_task[name]}")
+            raise CheckpointError(
+                f"{folder}: the {name} of its model is {value}, that of its task {of_task[name]}"
+            )
     with WithoutInitialisation():
         with torch.device("meta"):  # allocates nothing, whatever the configured sizes
             assign_weights(build_model(contents, str(folder)), weights, str(folder))
@@ -203,9 +253,13 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
 
 
 class WithoutInitialisation(TorchFunctionMode):
-    """A context without `torch.nn.init`, which imports torch's compiler on the meta device: seconds."""
+    """A context without `torch.nn.init`, which imports torch's compiler on the meta device:
+    seconds.
+    """
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if getattr(function, "__module__", "") == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         return function(*args, **(kwargs or {}))
@@ -214,12 +268,18 @@ class WithoutInitialisation(TorchFunctionMode):
 def build_model(contents: Contents, place: str) -> Model:
     registry.discover()
     try:
-        config, attention = (component_config(contents, kind, place) for kind in ("model", "attention"))
-        model: Model = registry.build_as(Model, config, attention=attention, **vocabulary_of(contents))
+        config, attention = (
+            component_config(contents, kind, place) for kind in ("model", "attention")
+        )
+        model: Model = registry.build_as(
+            Model, config, attention=attention, **vocabulary_of(contents)
+        )
     except UsageError as error:
         raise CheckpointError(f"{place}: {error}") from error
     except (RuntimeError, OverflowError, ZeroDivisionError) as error:
-        raise CheckpointError(f"{place}: no model can be built from its configuration: {error}") from error
+        raise CheckpointError(
+            f"{place}: no model can be built from its configuration: {error}"
+        ) from error
     return model
 
 
@@ -229,22 +289,34 @@ def vocabulary_of(described: Contents | Task) -> dict[str, Any]:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's parameters by name, shared ones once. All ranks of a divided model must call it."""
-    return {name: whole(parameter.detach(), parameter) for name, parameter in model.named_parameters()}
+    """Return the model's parameters by name, shared ones once. All ranks of a divided model must
+    call it.
+    """
+    return {
+        name: whole(parameter.detach(), parameter) for name, parameter in model.named_parameters()
+    }
 
 
 def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], place: str) -> None:
-    """Copy `weights` into the model's parameters; raise a CheckpointError if names or shapes differ."""
+    """Copy `weights` into the model's parameters; raise a CheckpointError if names or shapes
+    differ.
+    """
     parameters = dict(model.named_parameters())
     unfit = f"{place}: weights and configuration do not fit: "
     if different := sorted(parameters.keys() ^ weights.keys()):
-        raise CheckpointError(f"{unfit}{different[0]} is in one of them only ({len(different)} differ)")
+        raise CheckpointError(
+            f"{unfit}{different[0]} is in one of them only ({len(different)} differ)"
+        )
     for name, parameter in parameters.items():
         weight = own_part(weights[name], parameter)
         if not weight.is_floating_point():
-            raise CheckpointError(f"{place}: damaged: {name} is of type {weight.dtype}, not of real numbers")
+            raise CheckpointError(
+                f"{place}: damaged: {name} is of type {weight.dtype}, not of real numbers"
+            )
         if parameter.shape != weight.shape:
-            raise CheckpointError(f"{unfit}{name} is {list(weight.shape)}, expected {list(parameter.shape)}")
+            raise CheckpointError(
+                f"{unfit}{name} is {list(weight.shape)}, expected {list(parameter.shape)}"
+            )
         with torch.no_grad():
             parameter.copy_(weight)
 
@@ -255,7 +327,9 @@ def checkpoints_of(run: Path) -> list[Path]:
 
 
 def resumable_of(run: Path) -> list[Path]:
-    """Return all checkpoints of a run, the oldest first: `step-N`, `best-N`, and `latest-N` of a signal."""
+    """Return all checkpoints of a run, the oldest first: `step-N`, `best-N`, and `latest-N` of a
+    signal.
+    """
     kinds = ("latest", "best", "step")  # of one step, the last has the fewest actions pending
     folders = [path for path in (run / FOLDER_OF_RUN).glob("*") if path.is_dir()]
     named = [(path, re.fullmatch(r"(latest|best|step)-(\d{8,})", path.name)) for path in folders]
@@ -271,7 +345,9 @@ def locate(path: Path) -> Path:
         CheckpointError: it is anything else.
     """
     if (path / EXPORT).is_file():
-        raise UsageError(f"{path}: not a checkpoint, but an export for another program (see --engine)")
+        raise UsageError(
+            f"{path}: not a checkpoint, but an export for another program (see --engine)"
+        )
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path
     checkpoints = resumable_of(path)
@@ -284,15 +360,23 @@ def locate(path: Path) -> Path:
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of every weight, summed in float64 (section 6.1); one checkpoint is in memory at a time."""
+    """Return the mean of every weight, summed in float64 (section 6.1); one checkpoint is in memory
+    at a time.
+    """
     first = load_weights(folders[0])
     types = {name: tensor.dtype for name, tensor in first.items()}
     totals = {name: tensor.double() for name, tensor in first.items()}
     for folder in folders[1:]:
         weights = load_weights(folder)
         for name in sorted(totals.keys() | weights.keys()):
-            if name not in totals or name not in weights or weights[name].shape != totals[name].shape:
-                raise CheckpointError(f"{folder}: {name} is another tensor than in {folders[0]}: different models")
+            if (
+                name not in totals
+                or name not in weights
+                or weights[name].shape != totals[name].shape
+            ):
+                raise CheckpointError(
+                    f"{folder}: {name} is another tensor than in {folders[0]}: different models"
+                )
             totals[name] += weights[name]
     return {name: (total / len(folders)).to(types[name]) for name, total in totals.items()}
 
@@ -310,18 +394,26 @@ def _find(kind: str, name: str, module: str, place: str) -> registry.Component:
     try:
         return registry.find(kind, name)
     except UsageError as error:
-        advice = f"its {kind} {shown(name)} comes from the module {module}: give --import {module}" if module else error
+        advice = (
+            f"its {kind} {shown(name)} comes from the module {module}: give --import {module}"
+            if module
+            else error
+        )
         raise CheckpointError(f"{place}: {advice}") from error
 
 
 def _files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint, without hidden ones."""
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")
+    )
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path
+        )
     except SafetensorError as error:
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error

@@ -1,4 +1,6 @@
-"""The `nmt` command: its subcommands and exit codes. A subcommand's module is imported when it is called."""
+"""The `nmt` command: its subcommands and exit codes. A subcommand's module is imported when it is
+called.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,25 @@ Examples:
 `nmt COMMAND --help` lists the flags of a command. The documentation is in README.md and docs/ of the source."""
 COMMANDS = ("prepare", "train", "average", "translate", "score")
 """Each is the `command` of a module of `nmt_cli.commands`."""
-WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]  # the base class of typer's usage errors
+WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[
+    1
+]  # the base class of typer's usage errors
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `nmt`. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
-    gc.set_threshold(200_000, 30, 30)  # importing torch makes many objects that stay: searching them takes 0.1 s
-    atexit.register(gc.freeze)  # with torch loaded, Python's last search for garbage takes half a second
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # our own message reports a broken connection
-    if "OMP_WAIT_POLICY" not in os.environ:  # where another program has a core, a thread must soon sleep, not spin
+    gc.set_threshold(
+        200_000, 30, 30
+    )  # importing torch makes many objects that stay: searching them takes 0.1 s
+    atexit.register(
+        gc.freeze
+    )  # with torch loaded, Python's last search for garbage takes half a second
+    os.environ.setdefault(
+        "TORCH_CPP_LOG_LEVEL", "FATAL"
+    )  # our own message reports a broken connection
+    if (
+        "OMP_WAIT_POLICY" not in os.environ
+    ):  # where another program has a core, a thread must soon sleep, not spin
         os.environ.setdefault("GOMP_SPINCOUNT", "50000")
     words = list(sys.argv[1:] if arguments is None else arguments)
     with safe_streams(), exit_codes():
@@ -53,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def application(words: Sequence[str]) -> typer.Typer:
-    """Return the commands. Only the one that `words` call is imported and has flags, those of its components too."""
+    """Return the commands. Only the one that `words` call is imported and has flags, those of its
+    components too.
+    """
     completes = "_NMT_COMPLETE" in os.environ
     if completes:
         words = completed_words()
@@ -68,7 +82,8 @@ def application(words: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"max_content_width": 120, "help_option_names": help_names},
-        add_completion=completes or not is_called,  # typer imports pydantic for flags that are not given
+        add_completion=completes
+        or not is_called,  # typer imports pydantic for flags that are not given
     )
     app.callback(add_help_option=not is_called)(common)
     for name in names:
@@ -76,7 +91,9 @@ def application(words: Sequence[str]) -> typer.Typer:
             command = load(name)
             function = exit_codes()(function_of(command, words))
             needs = command.needs_arguments
-            app.command(name, cls=CommandWithSections, no_args_is_help=needs, epilog=epilog(command))(function)
+            app.command(
+                name, cls=CommandWithSections, no_args_is_help=needs, epilog=epilog(command)
+            )(function)
         else:
             about = line_about(name) if first in help_names else None
             app.command(name, short_help=about)(lambda: None)
@@ -95,12 +112,16 @@ def load(name: str) -> Command:
 
 def entry_point(name: str) -> importlib.metadata.EntryPoint:
     if name in COMMANDS:
-        return importlib.metadata.EntryPoint(name, f"nmt_cli.commands.{name.replace('-', '_')}:command", "nmt.commands")
+        return importlib.metadata.EntryPoint(
+            name, f"nmt_cli.commands.{name.replace('-', '_')}:command", "nmt.commands"
+        )
     return importlib.metadata.entry_points(group="nmt.commands")[name]
 
 
 def line_about(name: str) -> str:
-    """Return what `nmt --help` says about a command: the beginning of its module, which is not imported for it."""
+    """Return what `nmt --help` says about a command: the beginning of its module, which is not
+    imported for it.
+    """
     beginning = re.match(rf"`nmt {name}`: (.+?)\.(?:\s|$)", docstring(entry_point(name).module))
     about = beginning[1] if beginning else str(load(name).options.__doc__)
     return about[:1].upper() + about[1:]
@@ -108,7 +129,9 @@ def line_about(name: str) -> str:
 
 def completed_words() -> list[str]:
     """Return the words before the one that the shell wants completed."""
-    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")  # zsh and fish; bash
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get(
+        "COMP_WORDS", ""
+    )  # zsh and fish; bash
     return line.split()[1:-1]
 
 
@@ -147,7 +170,11 @@ def exit_codes() -> Iterator[None]:
             discard_output()
             leave("standard input or output is closed", 1)
         place = f"{error.filename}: " if error.filename else ""
-        advice = "; free some space and run the command again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        advice = (
+            "; free some space and run the command again"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else ""
+        )
         leave(f"{place}{error.strerror or error}{advice}", 1)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
@@ -164,7 +191,9 @@ def out_of_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def discard_output() -> None:
-    """Send what is left in the buffer of standard output to /dev/null, because Python writes it at its end."""
+    """Send what is left in the buffer of standard output to /dev/null, because Python writes it at
+    its end.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -190,7 +219,10 @@ def print_version(wanted: bool) -> None:
 
 def common(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """The flags of `nmt` itself."""

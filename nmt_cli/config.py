@@ -1,8 +1,9 @@
 """Configuration: defaults < preset < file < flags, typed, and JSON both ways.
 
-A run's configuration has a section for the training loop and one for each kind of component, all frozen dataclasses. A
-setting is named by its field, `d_ff`. `model.d_ff` is the same, and is needed only where two sections have the field.
-The extras of a run, such as observers, have dataclasses of their own, whose fields are in the section of the loop.
+A run's configuration has a section for the training loop and one for each kind of component, all
+frozen dataclasses. A setting is named by its field, `d_ff`. `model.d_ff` is the same, and is needed
+only where two sections have the field. The extras of a run, such as observers, have dataclasses of
+their own, whose fields are in the section of the loop.
 """
 
 from __future__ import annotations
@@ -35,19 +36,25 @@ DEFAULT_COMPONENTS = {
 ABOUT_RUN = ("data", "environment", "imports", "modules", "origin")
 """The entries of a run's config.json that are not settings."""
 EXTRAS = ("observer", "sentences", "preparation")  # the kinds of a run's extras
-COMMAND_LINE = ""  # the origin of flags: messages name a preset or a file before a setting, and nothing before a flag
+# The origin of flags: messages name a preset or a file before a setting, and nothing before a flag.
+COMMAND_LINE = ""
 
-# The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the product of three.
+# The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the
+# product of three.
 LARGEST_INTEGER = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The configuration of a run: the settings of the training loop and of a component of each kind."""
+    """The configuration of a run: the settings of the training loop and of a component of each
+    kind.
+    """
 
     training: Any
     components: Mapping[str, Any]  # kind -> instance of the component's dataclass
-    extras: Mapping[str, Any]  # name -> instance of the dataclass of each registered extra, used or not
+    extras: Mapping[
+        str, Any
+    ]  # name -> instance of the dataclass of each registered extra, used or not
 
     def __getitem__(self, kind: str) -> Any:
         return self.components[kind]
@@ -58,7 +65,10 @@ class RunConfig:
         for config in (self.training, *self.extras.values()):
             sections["training"] |= dataclasses.asdict(config)
         for kind, config in self.components.items():
-            sections[kind] = {"name": registry.component_of(config).name, **dataclasses.asdict(config)}
+            sections[kind] = {
+                "name": registry.component_of(config).name,
+                **dataclasses.asdict(config),
+            }
         return sections
 
     def identity(self) -> dict[str, Any]:
@@ -71,9 +81,13 @@ class RunConfig:
         return sections
 
     def used(self, kind: str) -> list[Any]:
-        """Return the settings of each extra of a kind that a flag, a file or a preset has switched on."""
+        """Return the settings of each extra of a kind that a flag, a file or a preset has switched
+        on.
+        """
         names = [name for name in registry.names(kind) if name in self.extras]
-        return [self.extras[name] for name in names if self.extras[name] != type(self.extras[name])()]
+        return [
+            self.extras[name] for name in names if self.extras[name] != type(self.extras[name])()
+        ]
 
 
 class Section(NamedTuple):
@@ -87,7 +101,11 @@ class Section(NamedTuple):
     def instance(self, part: type[Any] | None = None) -> Any:
         """Return an instance of the section's dataclass, or of one that has a `part` of its fields."""
         config = part or self.config
-        values = {name: value for name, value in self.values.items() if name in config.__dataclass_fields__}
+        values = {
+            name: value
+            for name, value in self.values.items()
+            if name in config.__dataclass_fields__
+        }
         return construct(config, values, self.origins)
 
 
@@ -119,12 +137,18 @@ def extras() -> list[registry.Component]:
 
 
 def extended(training: type[Any]) -> type[Any]:
-    """Return the dataclass of the loop's section: the fields of `training`, and those of all registered extras."""
+    """Return the dataclass of the loop's section: the fields of `training`, and those of all
+    registered extras.
+    """
     parts = [training, *(extra.config for extra in extras())]
     names = [name for part in parts for name in part.__dataclass_fields__]
     if twice := [name for name, number in Counter(names).items() if number > 1]:
-        raise UsageError(f"two dataclasses of settings of a run have the field {twice[0]!r}. Rename one")
-    return dataclasses.make_dataclass(training.__name__, [], bases=tuple(reversed(parts)), frozen=True)
+        raise UsageError(
+            f"two dataclasses of settings of a run have the field {twice[0]!r}. Rename one"
+        )
+    return dataclasses.make_dataclass(
+        training.__name__, [], bases=tuple(reversed(parts)), frozen=True
+    )
 
 
 def sections_of_run(
@@ -134,9 +158,11 @@ def sections_of_run(
     file: Path | None,
     base: Mapping[str, Any] | None = None,
 ) -> dict[str, Section]:
-    """Return the settings of a run by section: `base`, of --init-from < `preset` < `file` < `flags`.
+    """Return the settings of a run by section: `base`, of --init-from < `preset` < `file` <
+    `flags`.
 
-    `training` is the dataclass of the loop's own settings, without those of the extras. The file may name the preset.
+    `training` is the dataclass of the loop's own settings, without those of the extras. The file
+    may name the preset.
     """
     training = extended(training)
     from_file = file_values(file)
@@ -150,7 +176,9 @@ def sections_of_run(
             near_names = nearest(str(preset), PRESETS, listing)
             raise UsageError(f"{place}there is no preset called {shown(preset)}. {near_names}")
         # A preset is written for the paper's components: its settings get their sections.
-        paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
+        paper = {
+            kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()
+        }
         for name, value in PRESETS[preset].differs.items():
             owners = _owners(name, {"training": training, **paper})
             from_preset[f"{owners[0]}.{name}" if owners else name] = value
@@ -166,12 +194,13 @@ def sections_of_run(
 def sections(
     layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str], **classes: type[Any]
 ) -> dict[str, Section]:
-    """Return the settings of the layers by section: those of `classes`, and one for a component of each kind.
+    """Return the settings of the layers by section: those of `classes`, and one for a component of
+    each kind.
 
     Args:
-        layers: settings by their origin, with which messages begin; later layers override earlier ones. The name of a
-            kind selects a component. The settings of a component are dropped where a later layer selects another one
-            that does not have them.
+        layers: settings by their origin, with which messages begin; later layers override earlier
+            ones. The name of a kind selects a component. The settings of a component are dropped
+            where a later layer selects another one that does not have them.
         defaults: the component of each kind that is used unless a layer selects another.
     """
     result = {name: Section(config, {}, {}) for name, config in classes.items()}
@@ -200,8 +229,12 @@ def sections(
     return result
 
 
-def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Collection[str]) -> tuple[str, str] | None:
-    """Return the section and the field of the setting `name`, or None if a kind in `later` replaced its component."""
+def _place(
+    name: str, classes: Mapping[str, type[Any]], origin: str, later: Collection[str]
+) -> tuple[str, str] | None:
+    """Return the section and the field of the setting `name`, or None if a kind in `later` replaced
+    its component.
+    """
     section, _, field = name.rpartition(".")
     owners = [owner for owner in _owners(field, classes) if section in ("", owner)]
     if len(owners) == 1:
@@ -215,14 +248,28 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Coll
             if kind in later:
                 return None
             selected = next(name for name, config in configs.items() if config is classes[kind])
-            similar = [known for known, _ in fields(classes[kind]) if known.name in near(field, [known.name])]
+            similar = [
+                known
+                for known, _ in fields(classes[kind])
+                if known.name in near(field, [known.name])
+            ]
             advice = f"Remove it, or add --{kind} {' or '.join(owners)}"
-            advice += "".join(f". {selected} has {flag(known)}: {known.metadata['help']}" for known in similar)
-            raise UsageError(
-                f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}. {advice}"
+            advice += "".join(
+                f". {selected} has {flag(known)}: {known.metadata['help']}" for known in similar
             )
-    known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
-    raise UsageError(f"{origin}there is no setting called {shown(name)}. {nearest(field, known or classes)}")
+            raise UsageError(
+                f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to "
+                f"{selected}. {advice}"
+            )
+    known = [
+        known
+        for owner, cls in classes.items()
+        if section in ("", owner)
+        for known in cls.__dataclass_fields__
+    ]
+    raise UsageError(
+        f"{origin}there is no setting called {shown(name)}. {nearest(field, known or classes)}"
+    )
 
 
 def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
@@ -230,7 +277,9 @@ def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
 
 
 def file_values(path: Path | None) -> dict[str, Any]:
-    """Return the settings of a TOML, YAML or JSON file, flat or in sections, such as the config.json of a run."""
+    """Return the settings of a TOML, YAML or JSON file, flat or in sections, such as the
+    config.json of a run.
+    """
     if path is None:
         return {}
     content = read_settings(path)
@@ -243,7 +292,9 @@ def file_values(path: Path | None) -> dict[str, Any]:
 
 
 def flatten(content: Any, origin: str) -> dict[str, Any]:
-    """Return sections as flat settings: {"model": {"name": "x", "d_ff": 1}} is {"model": "x", "model.d_ff": 1}."""
+    """Return sections as flat settings: {"model": {"name": "x", "d_ff": 1}} is {"model": "x",
+    "model.d_ff": 1}.
+    """
     _check_object(content, origin)
     flat: dict[str, Any] = {}
     for key, value in content.items():
@@ -257,7 +308,8 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
 
 
 def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
-    """Return an instance of the dataclass `cls` with the fields `values`; messages begin with the origin of a value.
+    """Return an instance of the dataclass `cls` with the fields `values`; messages begin with the
+    origin of a value.
 
     Raises:
         UsageError: a name is unknown, or a value has the wrong type or is out of bounds.
@@ -266,7 +318,9 @@ def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, s
     checked = {}
     for name, value in values.items():
         if name not in known:
-            raise UsageError(f"{origins[name]}there is no setting called {shown(name)}. {nearest(name, known)}")
+            raise UsageError(
+                f"{origins[name]}there is no setting called {shown(name)}. {nearest(name, known)}"
+            )
         checked[name] = _checked(known[name], hints[name], value, origins[name])
     try:
         return cls(**checked)
@@ -283,21 +337,27 @@ def restored(cls: type[Any], values: Any, origin: str) -> Any:
 
 def _check_object(content: Any, origin: str) -> None:
     if not isinstance(content, Mapping):
-        raise UsageError(f"{origin}: expected an object of settings by name, found {type(content).__name__}")
+        raise UsageError(
+            f"{origin}: expected an object of settings by name, found {type(content).__name__}"
+        )
 
 
-def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collection[str], source: str) -> Any:
+def with_settings_of(
+    own: Any, saved: Any, names: Iterable[str], chosen: Collection[str], source: str
+) -> Any:
     """Return the dataclass `own` with the fields `names` of `saved`, an instance of the same class.
 
     Raises:
-        UsageError: the user set one of the fields, one in `chosen`, to another value than it has in `saved`, which is
-            of the origin `source`.
+        UsageError: the user set one of the fields, one in `chosen`, to another value than it has in
+            `saved`, which is of the origin `source`.
     """
     defaults = type(own)()
     for name in names:
         wanted, value = getattr(own, name), getattr(saved, name)
         if wanted != value and (name in chosen or wanted != getattr(defaults, name)):
-            raise UsageError(f"{flag(name)} {wanted} contradicts {source}, which was made with {value}")
+            raise UsageError(
+                f"{flag(name)} {wanted} contradicts {source}, which was made with {value}"
+            )
     return dataclasses.replace(own, **{name: getattr(saved, name) for name in names})
 
 
@@ -305,18 +365,24 @@ def check_values(config: Any) -> None:
     """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit."""
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
-        if "title" not in field.metadata and hints[field.name] is not Any:  # the dataclass of a group checks itself
+        if (
+            "title" not in field.metadata and hints[field.name] is not Any
+        ):  # the dataclass of a group checks itself
             _checked(field, hints[field.name], getattr(config, field.name), "")
 
 
 def fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
     """Yield the fields of a dataclass that are made by `option` or `argument`, with their types."""
     hints = typing.get_type_hints(cls)
-    return ((field, hints[field.name]) for field in dataclasses.fields(cls) if "help" in field.metadata)
+    return (
+        (field, hints[field.name]) for field in dataclasses.fields(cls) if "help" in field.metadata
+    )
 
 
 def flag(field: str | dataclasses.Field[Any]) -> str:
-    """Return the flag of a field, given by itself or by its name: `--d-ff`, or `--model.d-ff` for `model.d_ff`."""
+    """Return the flag of a field, given by itself or by its name: `--d-ff`, or `--model.d-ff` for
+    `model.d_ff`.
+    """
     if isinstance(field, dataclasses.Field):
         names = field.metadata.get("names") or [flag(field.name)]
         return str(names[0])
@@ -346,7 +412,9 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, origin: str) 
 def _typed(hint: Any, value: Any, place: str) -> Any:
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for wanted in accepted:
-        if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple, str)):  # a text is a list of one
+        if typing.get_origin(wanted) is tuple and isinstance(
+            value, (list, tuple, str)
+        ):  # a text is a list of one
             several = [value] if isinstance(value, str) else value
             return tuple(_typed(typing.get_args(wanted)[0], each, place) for each in several)
         if wanted is float and type(value) is int and abs(value) <= sys.float_info.max:

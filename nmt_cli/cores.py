@@ -13,16 +13,22 @@ _OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def available_cores() -> int:
-    """Return the number of cores that the process may run on, or the CPU quota of its container, if that is less.
+    """Return the number of cores that the process may run on, or the CPU quota of its container, if
+    that is less.
 
-    A quota (`docker run --cpus`, limits in Kubernetes) is rounded up, and known of control groups of version 2.
+    A quota (`docker run --cpus`, limits in Kubernetes) is rounded up, and known of control groups
+    of version 2.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return min([cores, *(max(1, math.ceil(quota)) for quota in _quotas())])
 
 
 def _quotas() -> list[float]:
-    """Return the CPU seconds per second that the control group, and each around it, may use; none is no limit."""
+    """Return the CPU seconds per second that the control group, and each around it, may use; none
+    is no limit.
+    """
     quotas = []
     with contextlib.suppress(OSError):
         own = re.search(r"^0::/(.*)$", _OWN_GROUP.read_text(), re.MULTILINE)

@@ -19,11 +19,15 @@ Found = TypeVar("Found")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Load = Callable[[Any, Any], Any]  # (sentence pairs, indices) -> batch
-ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}  # modules that may be missing
+ROOMS = {
+    "cpu": "nmt_cli.fast.cpu.device",
+    "cuda": "nmt_cli.fast.cuda.device",
+}  # modules that may be missing
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`. `auto` is the rank's GPU if there is one.
+    """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`. `auto` is the rank's GPU if there
+    is one.
 
     Raises:
         UsageError: the name is none of these, or there is no such GPU.
@@ -38,9 +42,11 @@ def choose_device(name: str) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= count:
         seen = f"this process sees {counted(count, 'GPU')}" if count else "no GPU is available"
-        raise UsageError(f"--device {name}: {seen}; use --device cpu{', or fewer processes' if count else ''}")
-    # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its backward pass in
-    # bfloat16 has given NaN.
+        raise UsageError(
+            f"--device {name}: {seen}; use --device cpu{', or fewer processes' if count else ''}"
+        )
+    # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its
+    # backward pass in bfloat16 has given NaN.
     torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device("cuda", index)
 
@@ -54,9 +60,16 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
 class HostCopies:
     """Copies of tensors in the host's memory."""
 
-    def start(self, *groups: Mapping[str, Tensor]) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
-        """Return the copies, and a function that waits until they are made. The next call overwrites these."""
-        return [{name: tensor.to("cpu", copy=True) for name, tensor in group.items()} for group in groups], lambda: None
+    def start(
+        self, *groups: Mapping[str, Tensor]
+    ) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
+        """Return the copies, and a function that waits until they are made. The next call
+        overwrites these.
+        """
+        return [
+            {name: tensor.to("cpu", copy=True) for name, tensor in group.items()}
+            for group in groups
+        ], lambda: None
 
 
 @dataclass(frozen=True)
@@ -64,15 +77,20 @@ class Sizes:
     """Sizes that suit a device."""
 
     batch_tokens: int  # of a batch, on each side
-    hypotheses: int  # of all sentences in a batch of a search; bounds the log-probabilities of a step
+    hypotheses: (
+        int  # of all sentences in a batch of a search; bounds the log-probabilities of a step
+    )
     logit_rows: int  # tokens for which logits exist at a time
 
 
 class Plain:
-    """What computes on a device. A device for which `nmt_cli.fast` has more is a subclass there: see `fast`."""
+    """What computes on a device. A device for which `nmt_cli.fast` has more is a subclass there:
+    see `fast`.
+    """
 
     sizes = Sizes(batch_tokens=2048, hypotheses=128, logit_rows=1024)
-    tries_memory = False  # whether micro-batches are made smaller until they fit; a CPU's system would end the process
+    # Whether micro-batches are made smaller until they fit; a CPU's system would end the process.
+    tries_memory = False
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -114,32 +132,43 @@ class Plain:
         return model.decodable(dtype)
 
     def search(self, model: Any, search: Callable[..., Found]) -> Callable[..., Found]:
-        """Return a function that finds what `search` finds with this model, from its other arguments."""
+        """Return a function that finds what `search` finds with this model, from its other
+        arguments.
+        """
         return partial(search, model)
 
     def fit(self, model: Any, criterion: Any = None) -> None:
-        """Exchange lines of a model on this device, and of its criterion, for faster ones that compute the same."""
+        """Exchange lines of a model on this device, and of its criterion, for faster ones that
+        compute the same.
+        """
 
     def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
-        """Compile the layers and the criterion when they are first used, if `wanted`; None: if it saves time."""
+        """Compile the layers and the criterion when they are first used, if `wanted`; None: if it
+        saves time.
+        """
 
     def takes_bins(self, model: Any, criterion: Any) -> bool:
         """Return whether batches are so dense that a micro-batch may mix lengths."""
         return False
 
     def loader(self, load: Load, model: Any, bins: bool) -> Load:
-        """Return what loads sentences of a corpus as a batch: `load`, or what makes faster batches for the model."""
+        """Return what loads sentences of a corpus as a batch: `load`, or what makes faster batches
+        for the model.
+        """
         return load
 
     def gradients(self, plain: Any, replay: bool) -> Any:
         """Return what computes the gradients of an update: `plain`, or what does the same faster.
 
         Args:
-            replay: the shapes of batches repeat, so that what is recorded of one batch may be replayed for others.
+            replay: the shapes of batches repeat, so that what is recorded of one batch may be
+                replayed for others.
         """
         return plain
 
-    def change(self, change: Callable[[Tensor], None], optimizer: Any, gradients: Any) -> Callable[[Tensor], None]:
+    def change(
+        self, change: Callable[[Tensor], None], optimizer: Any, gradients: Any
+    ) -> Callable[[Tensor], None]:
         """Return what changes the weights after an update: `change`, or what does the same faster."""
         return change
 
@@ -149,7 +178,9 @@ class Plain:
 
 
 def fast(device: torch.device) -> Plain:
-    """Return what computes on `device`: the class `Fast` of nmt_cli/fast, or `Plain` without it or with NMT_FAST=0."""
+    """Return what computes on `device`: the class `Fast` of nmt_cli/fast, or `Plain` without it or
+    with NMT_FAST=0.
+    """
     name = ROOMS.get(device.type)
     if name is None or os.environ.get("NMT_FAST") == "0":
         return Plain(device)
@@ -171,15 +202,21 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that the device or the machine is out of memory."""
-    # The last two are those of a graph's launch and of libraries, which do not ask PyTorch for memory.
+    # The last two are those of a graph's launch and of libraries, which do not ask PyTorch for
+    # memory.
     signs = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(sign in str(error) for sign in signs)
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
+        sign in str(error) for sign in signs
+    )
 
 
 def in_halves(
-    work: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], explain: Callable[[Item], str]
+    work: Callable[[Sequence[Item]], list[Result]],
+    items: Sequence[Item],
+    explain: Callable[[Item], str],
 ) -> list[Result]:
-    """Return `work(items)`, one result for each item; where it does not fit in memory, the results of halves.
+    """Return `work(items)`, one result for each item; where it does not fit in memory, the results
+    of halves.
 
     Raises:
         NmtError: one item does not fit; `explain(item)` is the message.

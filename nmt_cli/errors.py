@@ -24,7 +24,9 @@ _REPR.maxstring = _REPR.maxother = 500  # more than what is shown: it takes out 
 
 
 class NmtError(Exception):
-    """An error that the user can fix. The message names the place, what was expected and the next step."""
+    """An error that the user can fix. The message names the place, what was expected and the next
+    step.
+    """
 
     exit_code = 1
 
@@ -48,7 +50,9 @@ class TrainingError(NmtError):
 
 
 class Interrupted(NmtError):
-    """A signal stopped the command cleanly. The exit code is 128 + the signal's number, as in a shell."""
+    """A signal stopped the command cleanly. The exit code is 128 + the signal's number, as in a
+    shell.
+    """
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -57,7 +61,9 @@ class Interrupted(NmtError):
 
 @contextmanager
 def main_rank_reports() -> Iterator[None]:
-    """A context for errors that all ranks meet before they join: rank 0 raises them, and the others exit later."""
+    """A context for errors that all ranks meet before they join: rank 0 raises them, and the others
+    exit later.
+    """
     try:
         yield
     except Exception as error:
@@ -73,14 +79,19 @@ def rank_and_size() -> tuple[int, int]:
     """Return this process's number among the ranks that torchrun started, and the number of ranks.
 
     Raises:
-        UsageError: the variables are not torchrun's. A shell or a cluster can leave some of them behind.
+        UsageError: the variables are not torchrun's. A shell or a cluster can leave some of them
+            behind.
     """
     rank, size = environment_number("RANK", 0), environment_number("WORLD_SIZE", 1)
     if rank >= size:
-        raise UsageError(f"RANK is {rank} and WORLD_SIZE {size}: unset both, or start the command with torchrun")
+        raise UsageError(
+            f"RANK is {rank} and WORLD_SIZE {size}: unset both, or start the command with torchrun"
+        )
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if size > 1 and missing:
-        raise UsageError(f"WORLD_SIZE is {size} without {missing[0]}: unset WORLD_SIZE, or start with torchrun")
+        raise UsageError(
+            f"WORLD_SIZE is {size} without {missing[0]}: unset WORLD_SIZE, or start with torchrun"
+        )
     return rank, size
 
 
@@ -88,12 +99,16 @@ def environment_number(name: str, default: int) -> int:
     """Return the number in an environment variable, and the default if it is unset or empty."""
     text = os.environ.get(name) or str(default)
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise UsageError(f"the environment variable {name} is not a number, but {shown(text)}: unset it")
+        raise UsageError(
+            f"the environment variable {name} is not a number, but {shown(text)}: unset it"
+        )
     return int(text)
 
 
 def missing_package(user: str, error: ImportError, extra: str = "") -> UsageError:
-    """Return the error that `user`, a flag or command, needs a package, which the `extra` of nmt-cli may install."""
+    """Return the error that `user`, a flag or command, needs a package, which the `extra` of
+    nmt-cli may install.
+    """
     wanted = f"'nmt-cli[{extra}]'" if extra else error.name
     return UsageError(f"{user} needs the package {error.name}: pip install {wanted}")
 
@@ -126,7 +141,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def check_iterable(value: object, expected: str) -> None:
-    """Raise UsageError unless `value` is an iterable of strings; a string alone would be read letter by letter."""
+    """Raise UsageError unless `value` is an iterable of strings; a string alone would be read
+    letter by letter.
+    """
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise UsageError(f"expected {expected}, not {type(value).__name__}: {shown(value)}")
 
@@ -140,7 +157,9 @@ def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str], listing: str = "") -> str:
-    """Return a sentence with the known names near `name`, and `listing`; if none is near and no listing, all."""
+    """Return a sentence with the known names near `name`, and `listing`; if none is near and no
+    listing, all.
+    """
     names = sorted(known)
     if close := near(name, names, cutoff=0.5):
         return f"Did you mean {' or '.join(close)}? {listing}".rstrip()

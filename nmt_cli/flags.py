@@ -1,4 +1,6 @@
-"""Commands and their flags, made from dataclasses: a field's type, default and help line are written nowhere else."""
+"""Commands and their flags, made from dataclasses: a field's type, default and help line are
+written nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _METAVARS = {int: "N", float: "X", Path: "FILE"}
 class FromFile:
     """Options that a file may have, too."""
 
-    config: Path | None = option(None, "Read flags from a TOML, YAML or JSON file. The command line overrides it.")
+    config: Path | None = option(
+        None, "Read flags from a TOML, YAML or JSON file. The command line overrides it."
+    )
 
     def of_components(self) -> dict[str, Any]:
         """Return the settings of the file that are not the command's own options."""
@@ -40,52 +44,78 @@ class FromFile:
 class Command:
     """A subcommand of `nmt`.
 
-    `run` is called with an instance of `options` and, if the command has more flags, with the values of those that were
-    given, by field name.
+    `run` is called with an instance of `options` and, if the command has more flags, with the
+    values of those that were given, by field name.
     """
 
-    options: type[Any]  # a dataclass: its fields are the command's own arguments and flags, its docstring is the help
+    options: type[
+        Any
+        # A dataclass: its fields are the command's own arguments and flags, its docstring is the
+        # help.
+    ]
     run: Callable[..., None]
-    more_flags: Callable[[Sequence[str]], Mapping[str, Section]] | None = None  # by the words of the command line
+    more_flags: Callable[[Sequence[str]], Mapping[str, Section]] | None = (
+        None  # by the words of the command line
+    )
     examples: Sequence[str] = ()  # at the end of the help
     needs_arguments: bool = True  # without any, the command shows its help
 
 
 class CommandWithSections(TyperCommand):
-    """A typer command whose help has a section for each panel, and that knows the flags of other toolkits."""
+    """A typer command whose help has a section for each panel, and that knows the flags of other
+    toolkits.
+    """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        pieces = [str(param.metavar) for param in self.params if param.param_type_name == "argument"]
+        pieces = [
+            str(param.metavar) for param in self.params if param.param_type_name == "argument"
+        ]
         return ["[OPTIONS]", *pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if param.param_type_name == "argument":
-                sections.setdefault("Arguments", []).append((str(param.metavar), str(getattr(param, "help", ""))))
+                sections.setdefault("Arguments", []).append(
+                    (str(param.metavar), str(getattr(param, "help", "")))
+                )
             elif record := param.get_help_record(ctx):
                 first, *values = record[1].split("\n")
                 rows = sections.setdefault(getattr(param, "rich_help_panel", None) or "Options", [])
                 rows.append((record[0], first))
-                rows.extend((f"  {name}", about) for name, _, about in (value.partition(": ") for value in values))
+                rows.extend(
+                    (f"  {name}", about)
+                    for name, _, about in (value.partition(": ") for value in values)
+                )
         for title, rows in sections.items():
             with formatter.section(title[0].upper() + title[1:]):
                 formatter.write_dl(rows, col_max=34)
 
     @main_rank_reports()
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse `args`, unless some of them are unknown flags. Completion is resilient: it refuses nothing."""
+        """Parse `args`, unless some of them are unknown flags. Completion is resilient: it refuses
+        nothing.
+        """
         if not ctx.resilient_parsing:
             name = str(self.name)
             options = [param for param in self.get_params(ctx) if param.param_type_name == "option"]
-            known = {flag: option for option in options for flag in [*option.opts, *option.secondary_opts]}
+            known = {
+                flag: option
+                for option in options
+                for flag in [*option.opts, *option.secondary_opts]
+            }
             refuse(f"nmt {name} has no flag", unknown_flags(name, args, known), name, known)
         return super().parse_args(ctx, args)
 
 
 def import_option() -> Any:
     """Return the option --import of a command."""
-    return option((), "Import a Python module that registers components.", metavar="MODULE", names=("--import",))
+    return option(
+        (),
+        "Import a Python module that registers components.",
+        metavar="MODULE",
+        names=("--import",),
+    )
 
 
 def device_option() -> Any:
@@ -98,7 +128,9 @@ def epilog(command: Command) -> str:
 
 
 def values_of(words: Sequence[str], name: str) -> list[str]:
-    """Return the values of the flag `name` among the words of a command line, which select other flags."""
+    """Return the values of the flag `name` among the words of a command line, which select other
+    flags.
+    """
     values = [following for word, following in itertools.pairwise(words) if word == name]
     return values + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
 
@@ -109,7 +141,9 @@ def components_in(words: Sequence[str], kinds: Iterable[str]) -> dict[str, str]:
 
 
 def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
-    """Return a function whose signature typer reads as the command's arguments and flags, and that runs the command."""
+    """Return a function whose signature typer reads as the command's arguments and flags, and that
+    runs the command.
+    """
     group = _Group(command.options)
     with main_rank_reports():
         named = values_of(words, "--config") if issubclass(command.options, FromFile) else []
@@ -123,8 +157,15 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
         fields_in_file = group.names_in_file()
-        known = {parameter.name.replace("__", ".") for parameter in parameters} - names | fields_in_file.keys()
-        refuse(f"{file}: there is no setting", sorted(settings.keys() - known), " ".join(words[:1]), known)
+        known = {
+            parameter.name.replace("__", ".") for parameter in parameters
+        } - names | fields_in_file.keys()
+        refuse(
+            f"{file}: there is no setting",
+            sorted(settings.keys() - known),
+            " ".join(words[:1]),
+            known,
+        )
     from_file = {
         fields_in_file[name]: value
         for name, value in settings.items()
@@ -169,7 +210,9 @@ class _Group(NamedTuple):
 
     def fields(self) -> list[tuple[dataclasses.Field[Any], Any]]:
         """Return the fields that are flags, with their types."""
-        return [(field, hint) for field, hint in fields(self.config) if field.name not in self.without]
+        return [
+            (field, hint) for field, hint in fields(self.config) if field.name not in self.without
+        ]
 
     def inner(self) -> list[_Group]:
         """Return the groups that `registry.group` and `registry.extras` make."""
@@ -181,7 +224,15 @@ class _Group(NamedTuple):
                 groups.append(_Group(config, field.metadata["title"], field.name, without=without))
         for extra in registry.extras_of(self.config):
             if extra.name not in self.without:
-                groups.append(_Group(extra.config, extra.name.replace("_", " "), "extras", extra.name, self.without))
+                groups.append(
+                    _Group(
+                        extra.config,
+                        extra.name.replace("_", " "),
+                        "extras",
+                        extra.name,
+                        self.without,
+                    )
+                )
         return groups
 
     def has_extras(self) -> bool:
@@ -189,7 +240,9 @@ class _Group(NamedTuple):
         return is_here or any(group.has_extras() for group in self.inner())
 
     def flags(self) -> list[tuple[str, dataclasses.Field[Any], Any]]:
-        """Return all flags with the titles of their groups, arguments first, inner groups first within another one."""
+        """Return all flags with the titles of their groups, arguments first, inner groups first
+        within another one.
+        """
         own = [(self.title, field, hint) for field, hint in self.fields()]
         own.sort(key=lambda flag: not flag[1].metadata.get("positional"))
         inner = [flag for group in self.inner() for flag in group.flags()]
@@ -201,10 +254,17 @@ class _Group(NamedTuple):
 
     def instance(self, given: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
         """Return the dataclass with the values `given`, some of which are of inner groups."""
-        values = {field.name: given[field.name] for field, _ in self.fields() if field.name in given}
+        values = {
+            field.name: given[field.name] for field, _ in self.fields() if field.name in given
+        }
         for field, _ in self.fields():
-            if field.default is dataclasses.MISSING and field.name not in values:  # typer has let it pass for the file
-                raise UsageError(f"{_key(field)} is missing: give it on the command line or in the file of --config")
+            if (
+                field.default is dataclasses.MISSING and field.name not in values
+            ):  # typer has let it pass for the file
+                raise UsageError(
+                    f"{_key(field)} is missing: give it on the command line or in the file of "
+                    "--config"
+                )
             needed = field.metadata.get("needs")
             if needed and field.name in values and not values.get(needed):
                 raise UsageError(f"{flag(field)} needs {flag(needed)}")
@@ -213,16 +273,26 @@ class _Group(NamedTuple):
                 values.setdefault(group.field, {})[group.extra] = group.instance(given, origins)
             else:
                 values[group.field] = group.instance(given, origins)
-        return construct(self.config, values, {name: origins.get(name, COMMAND_LINE) for name in values})
+        return construct(
+            self.config, values, {name: origins.get(name, COMMAND_LINE) for name in values}
+        )
 
 
 def _key(field: dataclasses.Field[Any]) -> str:
-    """Return the name of a flag or an argument in a file: `batch_tokens`, or `checkpoint` for CHECKPOINT...."""
-    name = field.metadata["metavar"].strip(".").lower() if field.metadata.get("positional") else flag(field)
+    """Return the name of a flag or an argument in a file: `batch_tokens`, or `checkpoint` for
+    CHECKPOINT....
+    """
+    name = (
+        field.metadata["metavar"].strip(".").lower()
+        if field.metadata.get("positional")
+        else flag(field)
+    )
     return str(name).strip("-").replace("-", "_")
 
 
-def _own_parameter(title: str, field: dataclasses.Field[Any], hint: Any, file: Path | None) -> inspect.Parameter:
+def _own_parameter(
+    title: str, field: dataclasses.Field[Any], hint: Any, file: Path | None
+) -> inspect.Parameter:
     """Return an argument or a flag of a command; none is required where the `file` may have it."""
     required = field.default is dataclasses.MISSING
     if field.metadata.get("positional"):
@@ -238,14 +308,18 @@ def _own_parameter(title: str, field: dataclasses.Field[Any], hint: Any, file: P
 
 
 def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable[inspect.Parameter]:
-    """Return the flags of the sections, the flags that select components, and the flags of components.
+    """Return the flags of the sections, the flags that select components, and the flags of
+    components.
 
-    Each field has the flags `--FIELD`, unless the command has one of this name, and `--SECTION.FIELD`. The help shows
-    one of them: the second where several sections have the field. The flags of components that are not selected are
-    hidden and accepted, because a file may select their component. `config` refuses them otherwise.
+    Each field has the flags `--FIELD`, unless the command has one of this name, and
+    `--SECTION.FIELD`. The help shows one of them: the second where several sections have the field.
+    The flags of components that are not selected are hidden and accepted, because a file may select
+    their component. `config` refuses them otherwise.
     """
     kinds = {kind: section for kind, section in sections.items() if section.component}
-    owners = Counter(field.name for section in sections.values() for field, _ in fields(section.config))
+    owners = Counter(
+        field.name for section in sections.values() for field, _ in fields(section.config)
+    )
     parameters: dict[str, inspect.Parameter] = {}
 
     def add(section: str, config: type[Any], title: str) -> None:
@@ -256,13 +330,23 @@ def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable
             for name in names:
                 hidden = not title or name != names[0 if owners[field.name] == 1 else -1]
                 default = values.get(field.name, field.default)
-                info = _option(field, hint, [_switch(flag(name), hint)], default, rich_help_panel=title, hidden=hidden)
+                info = _option(
+                    field,
+                    hint,
+                    [_switch(flag(name), hint)],
+                    default,
+                    rich_help_panel=title,
+                    hidden=hidden,
+                )
                 parameters.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
     for name, section in sections.items():
         if name not in kinds:
             add(name, section.config, title=name)
-    parameters |= {kind: _parameter(kind, str, _choice(kind, section.component)) for kind, section in kinds.items()}
+    parameters |= {
+        kind: _parameter(kind, str, _choice(kind, section.component))
+        for kind, section in kinds.items()
+    }
     for kind, section in kinds.items():
         add(kind, section.config, title=f"{kind} {section.component}")
     for kind in kinds:
@@ -272,23 +356,33 @@ def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable
 
 
 def _switch(name: str, hint: Any) -> str:
-    """Return the flag of a component's field; a boolean one has a negation, as a file or preset may have set it."""
+    """Return the flag of a component's field; a boolean one has a negation, as a file or preset may
+    have set it.
+    """
     return f"{name}/--no-{name.removeprefix('--')}" if _kind(hint) is bool else name
 
 
 def _choice(kind: str, used: str) -> Any:
-    """Return the flag that selects a component; each line of its help but the first is about another component."""
-    others = [f"{other.name}: {other.about}" for other in registry.components(kind) if other.name != used]
+    """Return the flag that selects a component; each line of its help but the first is about
+    another component.
+    """
+    others = [
+        f"{other.name}: {other.about}" for other in registry.components(kind) if other.name != used
+    ]
     return typer.Option(
         flag(kind),
         help="\n".join([f"Selected: {used}.{' Others:' if others else ''}", *others]),
         metavar="NAME",
         rich_help_panel="components (--help with another NAME shows its flags)",
-        autocompletion=lambda incomplete: [name for name in registry.names(kind) if name.startswith(incomplete)],
+        autocompletion=lambda incomplete: [
+            name for name in registry.names(kind) if name.startswith(incomplete)
+        ],
     )
 
 
-def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: Any, **more: Any) -> Any:
+def _option(
+    field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: Any, **more: Any
+) -> Any:
     kind, choices = _kind(hint), field.metadata["choices"]
 
     def number(text: str) -> Any:
@@ -298,7 +392,9 @@ def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], defa
             wanted = "an integer" if kind is int else "a number"
             raise UsageError(f"{names[0]} must be {wanted}, not {text!r}") from None
 
-    metavar = next((_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME")
+    metavar = next(
+        (_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME"
+    )
     return typer.Option(
         *names,
         help=f"{field.metadata['help']} {_default(default)}".rstrip(),
@@ -306,14 +402,18 @@ def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], defa
         show_default=False,
         parser=number if kind in (int, float) else None,
         autocompletion=lambda incomplete: [
-            value for value in [*choices, *field.metadata["suggestions"]()] if value.startswith(incomplete)
+            value
+            for value in [*choices, *field.metadata["suggestions"]()]
+            if value.startswith(incomplete)
         ],
         **more,
     )
 
 
 def _kind(hint: Any) -> type[Any]:
-    """Return the type of the flag: `int` for `int | None`, `Path` for `tuple[Path, ...]`, `str` for `str | int`."""
+    """Return the type of the flag: `int` for `int | None`, `Path` for `tuple[Path, ...]`, `str` for
+    `str | int`.
+    """
     if typing.get_origin(hint) is tuple:
         return typing.cast(type[Any], typing.get_args(hint)[0])
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
@@ -331,4 +431,6 @@ def _parameter(name: str, hint: Any, info: Any, required: bool = False) -> inspe
     several = typing.get_origin(hint) is tuple  # a flag that may be repeated
     kind: Any = list[_kind(hint)] if several else _kind(hint)  # type: ignore[misc]
     wanted, default = (kind, inspect.Parameter.empty) if required else (kind | None, None)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[wanted, info])
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[wanted, info]
+    )

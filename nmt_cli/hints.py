@@ -1,4 +1,6 @@
-"""Unknown flags and settings, and what to use instead. Entry points of nmt.hints know those of other programs."""
+"""Unknown flags and settings, and what to use instead. Entry points of nmt.hints know those of
+other programs.
+"""
 
 from __future__ import annotations
 
@@ -38,25 +40,39 @@ def unknown_flags(command: str, words: Sequence[str], known: Mapping[str, Any]) 
 
 
 def refuse(beginning: str, unknown: Iterable[str], command: str, known: Collection[str]) -> None:
-    """Raise UsageError if there are unknown names, with what to use instead of each: one of the `known` or more."""
+    """Raise UsageError if there are unknown names, with what to use instead of each: one of the
+    `known` or more.
+    """
     answers = []
-    for name in [name[:60] for name in dict.fromkeys(unknown)][:50]:  # a file may have any number, of any length
+    for name in [name[:60] for name in dict.fromkeys(unknown)][
+        :50
+    ]:  # a file may have any number, of any length
         answer = _counterpart(command, name, known)
         if answer is None:
-            candidates = {_plain(candidate): candidate for candidate in known if "." not in candidate}
+            candidates = {
+                _plain(candidate): candidate for candidate in known if "." not in candidate
+            }
             close = [candidates[candidate] for candidate in near(_plain(name), candidates)]
             answer = f"did you mean {' or '.join(close)}?" if close else "unknown"
         answers.append(f"{name}: {answer}")
     if answers:
-        listing = f" {answers[0]}" if len(answers) == 1 else "".join(f"\n  {answer}" for answer in answers)
+        listing = (
+            f" {answers[0]}"
+            if len(answers) == 1
+            else "".join(f"\n  {answer}" for answer in answers)
+        )
         raise UsageError(f"{beginning}{listing}\n`nmt {command} --help` lists the flags.")
 
 
 def _counterpart(command: str, name: str, known: Collection[str]) -> str | None:
-    """Return what to use instead of a flag of another program, or of one of ours that is written in another way."""
+    """Return what to use instead of a flag of another program, or of one of ours that is written in
+    another way.
+    """
     plain = _plain(name)
     tables = entries("nmt.hints")
-    answers = [(other, table[other][plain]) for table in tables for other in table if plain in table[other]]
+    answers = [
+        (other, table[other][plain]) for table in tables for other in table if plain in table[other]
+    ]
     for other, answer in answers:
         if other == command:
             return str(answer)

@@ -1,6 +1,7 @@
 """The data types and protocols that components share.
 
-Letters: B sentences, S source length, T target length, V vocabulary, N live hypotheses, d the width of the model.
+Letters: B sentences, S source length, T target length, V vocabulary, N live hypotheses, d the width
+of the model.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Lengths = NDArray[np.int64]
-    Ragged = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
+    Ragged = tuple[
+        NDArray[np.uint32], Lengths
+    ]  # all ids, one sentence after the other, and the sentences' lengths
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
@@ -61,18 +64,24 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
-    token_scores: list[float]  # log-probability of each token, and of EOS unless the output was cut at its limit
+    token_scores: list[
+        float
+    ]  # log-probability of each token, and of EOS unless the output was cut at its limit
 
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """The state of a model between two decoding steps, for N live hypotheses: W (at first 1) of each of A sentences."""
+    """The state of a model between two decoding steps, for N live hypotheses: W (at first 1) of
+    each of A sentences.
+    """
 
     def select(self, rows: Tensor) -> DecoderState:
-        """Return the state of the hypotheses in `rows` [A, W] of N, for A sentences with W hypotheses each.
+        """Return the state of the hypotheses in `rows` [A, W] of N, for A sentences with W
+        hypotheses each.
 
-        A hypothesis may be repeated or left out. A row of the matrix is of one sentence, and no sentence has two rows.
-        This state must not be used any more: the new one may share its memory.
+        A hypothesis may be repeated or left out. A row of the matrix is of one sentence, and no
+        sentence has two rows. This state must not be used any more: the new one may share its
+        memory.
         """
 
 
@@ -86,7 +95,8 @@ class Decodable(Protocol):
         """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next state.
+        """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next
+        state.
 
         `state` must not be used any more. The caller may change the log-probabilities in place.
         """
@@ -97,25 +107,33 @@ class AddsLoss(Protocol):
     """A model, or any module in it, with an auxiliary loss, not attached to a token."""
 
     def added_loss(self) -> Tensor:
-        """Return the term [] of the last forward pass in training mode; it is added to the mean loss of a token."""
+        """Return the term [] of the last forward pass in training mode; it is added to the mean
+        loss of a token.
+        """
 
 
 class Criterion:
     """The training loss: the base class of the components of kind `criterion`."""
 
     refines = False  # whether only a trained model learns from it
-    takes_bins = False  # whether the rows of `outputs` may be in any order, and PAD a target that does not count
-    logit_rows = 1024  # for how many tokens logits may exist at a time, where they are computed in chunks
+    # Whether the rows of `outputs` may be in any order, and PAD a target that does not count.
+    takes_bins = False
+    logit_rows = (
+        1024  # for how many tokens logits may exist at a time, where they are computed in chunks
+    )
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """Return the sums over the target tokens of `batch`, without padding."""
         raise NotImplementedError
 
     def prepare(self, run: Any) -> None:
-        """Called once, before training, with its `Run`, which has the attributes model, task, corpus and plan."""
+        """Called once, before training, with its `Run`, which has the attributes model, task,
+        corpus and plan.
+        """
 
     def outputs(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return decoder outputs [N, d], the first of which belong to the target tokens, and these tokens [n], n <= N.
+        """Return decoder outputs [N, d], the first of which belong to the target tokens, and these
+        tokens [n], n <= N.
 
         A device may have a faster function in place of it.
         """
@@ -124,29 +142,34 @@ class Criterion:
 
 
 class Schedule(Protocol):
-    """The learning rate, a pure function of the step. Optional: `warmup_steps`, of the highest rate; `decay_steps`."""
+    """The learning rate, a pure function of the step. Optional: `warmup_steps`, of the highest
+    rate; `decay_steps`.
+    """
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""
 
 
 class Constraint(Protocol):
-    """The tokens allowed next, for N hypotheses; the search starts with one row for each sentence. Immutable.
+    """The tokens allowed next, for N hypotheses; the search starts with one row for each sentence.
+    Immutable.
 
     EOS is a token like any other: if it is never allowed, hypotheses end at the length limit.
     """
 
     def restrict(self, scores: Tensor) -> None:
-        """Set `scores` [N, V] to -inf, in place, where a token may not follow; leave the others as they are.
+        """Set `scores` [N, V] to -inf, in place, where a token may not follow; leave the others as
+        they are.
 
-        A hypothesis without any allowed token is dropped, or cut short if its sentence has no other.
+        A hypothesis without any allowed token is dropped, or cut short if its sentence has no
+        other.
         """
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Constraint:
         """Return the constraint whose row i is this one's row `rows[i]` after `tokens[i]`.
 
-        `rows` [N'] are as in `DecoderState.select`. A token that is not allowed must not raise: the search may fill up
-        its beam with such hypotheses, and drops them.
+        `rows` [N'] are as in `DecoderState.select`. A token that is not allowed must not raise: the
+        search may fill up its beam with such hypotheses, and drops them.
         """
 
 

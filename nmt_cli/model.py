@@ -1,7 +1,7 @@
 """Models: the base class, and a model as a search uses it, one target position at a time.
 
-Letters: A sentences, W hypotheses of each, N = A * W rows, B sentences, S source length, T target length, H heads,
-V vocabulary, d width of the decoder's output.
+Letters: A sentences, W hypotheses of each, N = A * W rows, B sentences, S source length, T target
+length, H heads, V vocabulary, d width of the decoder's output.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class TensorState:
 class Model(nn.Module, ABC):
     """The base class of the components of kind `model`.
 
-    A subclass has `output_weight`, `decoder_output`, and `start` and `step` or a `decodable` of its own. The other
-    methods are optional.
+    A subclass has `output_weight`, `decoder_output`, and `start` and `step` or a `decodable` of its
+    own. The other methods are optional.
     """
 
     vocabulary_size: int  # V of the target
@@ -55,7 +55,9 @@ class Model(nn.Module, ABC):
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """The projection [V, d] to the vocabulary: logits = decoder output x output_weight^T + output_bias."""
+        """The projection [V, d] to the vocabulary: logits = decoder output x output_weight^T +
+        output_bias.
+        """
 
     @abstractmethod
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -63,18 +65,23 @@ class Model(nn.Module, ABC):
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits [B, T, V] of each next token."""
-        return F.linear(self.decoder_output(source, target_in), self.output_weight, self.output_bias)
+        return F.linear(
+            self.decoder_output(source, target_in), self.output_weight, self.output_bias
+        )
 
     def start(self, source: Tensor) -> TensorState:
         """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
         raise NotImplementedError
 
     def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
-        """Go on from `state` with the ids `tokens` [N]: the logits [N, V] of what follows, and the next state."""
+        """Go on from `state` with the ids `tokens` [N]: the logits [N, V] of what follows, and the
+        next state.
+        """
         raise NotImplementedError
 
     def decodable(self, dtype: str = "float32") -> Decodable:
-        """Return the model for decoding, with the weights that it has now and products in float32, bfloat16 or int8.
+        """Return the model for decoding, with the weights that it has now and products in float32,
+        bfloat16 or int8.
 
         Raises:
             UsageError: the model or its device cannot use this `dtype`.
@@ -82,28 +89,37 @@ class Model(nn.Module, ABC):
         return PlainDecodable(self, dtype)
 
     def parts(self) -> Mapping[str, Sequence[nn.Module]]:
-        """Return the modules of each part, such as `embeddings`, `encoder` and `decoder`, for `nmt train --freeze`."""
+        """Return the modules of each part, such as `embeddings`, `encoder` and `decoder`, for `nmt
+        train --freeze`.
+        """
         return {}
 
     def stacks(self) -> Sequence[Any]:
-        """Return the modules of layers: a GPU compiles them, and the attribute `recompute` of each saves memory."""
+        """Return the modules of layers: a GPU compiles them, and the attribute `recompute` of each
+        saves memory.
+        """
         return []
 
     @property
     def shows_attention(self) -> bool:
-        """Whether the model has attention weights, for `nmt attention` and `nmt translate --alignments`."""
+        """Whether the model has attention weights, for `nmt attention` and `nmt translate
+        --alignments`.
+        """
         return type(self).attention_weights is not Model.attention_weights
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
         """Return the weights in evaluation mode: `source` is [B, S], `target_in` [B, T].
 
-        The keys are `encoder` [B, layers, H, S, S], `decoder` [B, layers, H, T, T] and `cross` [B, layers, H, T, S], as
-        far as the model has them. The rows of padding mean nothing.
+        The keys are `encoder` [B, layers, H, S, S], `decoder` [B, layers, H, T, T] and `cross` [B,
+        layers, H, T, S], as far as the model has them. The rows of padding mean nothing.
         """
         raise NotImplementedError
 
-    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> Mapping[str, float]:
-        """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths.
+    def training_flops(
+        self, source_lengths: Lengths, target_lengths: Lengths
+    ) -> Mapping[str, float]:
+        """Operations of a forward and a backward pass, by part, for sentence pairs of these
+        lengths.
 
         They are for costs and utilisation; a model that does not count them returns none.
         """
@@ -119,7 +135,9 @@ class PlainDecodable:
 
     def __init__(self, model: Model, dtype: str = "float32") -> None:
         if dtype == "int8":
-            raise UsageError(f"--dtype int8: a {type(model).__name__} decodes in float32 or bfloat16")
+            raise UsageError(
+                f"--dtype int8: a {type(model).__name__} decodes in float32 or bfloat16"
+            )
         self.vocabulary_size = model.vocabulary_size
         self._model, self._dtype = model, dtype
 

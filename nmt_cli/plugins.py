@@ -1,6 +1,8 @@
-"""The public names for components of other packages. Imports from here stay valid when a module moves.
+"""The public names for components of other packages. Imports from here stay valid when a module
+moves.
 
-docs/adding-a-component.md explains them. Names that need PyTorch are imported when they are first used.
+docs/adding-a-component.md explains them. Names that need PyTorch are imported when they are first
+used.
 """
 
 from importlib import import_module

@@ -1,6 +1,7 @@
 """Components by kind and name: register, find, build, discover.
 
-A component and the frozen dataclass that configures it are in one file. The dataclass's fields are its flags:
+A component and the frozen dataclass that configures it are in one file. The dataclass's fields are
+its flags:
 
     @dataclass(frozen=True)
     class AdamConfig:
@@ -9,8 +10,8 @@ A component and the frozen dataclass that configures it are in one file. The dat
     @register("optimizer", "adam", AdamConfig)
     def adam(config: AdamConfig, *, parameters): ...
 
-The dataclasses of components that need torch are in the `settings.py` of their directory, with the place of each
-builder, so that `nmt train --help` imports no torch:
+The dataclasses of components that need torch are in the `settings.py` of their directory, with the
+place of each builder, so that `nmt train --help` imports no torch:
 
     @configures("model", "transformer", "nmt_cli.models.transformer:Transformer")
     @dataclass(frozen=True)
@@ -41,10 +42,22 @@ EXTRAS = (
     *("observer", "sentences", "preparation"),  # of a run
     "filter",  # of prepared data
 )
-"""Kinds of which a run or a translation has any number: those with a flag that is not at its default."""
+"""Kinds of which a run or a translation has any number: those with a flag that is not at its
+default.
+"""
 
-HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of the package that have components
-GROUPS = ("nmt.tasks", "nmt.components", "nmt.presets")  # the groups of entry points: modules of annexes and plug-ins
+HOMES = (
+    "tasks",
+    "models",
+    "layers",
+    "criteria",
+    "optim",
+)  # the directories of the package that have components
+GROUPS = (
+    "nmt.tasks",
+    "nmt.components",
+    "nmt.presets",
+)  # the groups of entry points: modules of annexes and plug-ins
 REQUIRED = dataclasses.MISSING  # the default of an option that must be given
 
 Builder = TypeVar("Builder", bound=Callable[..., Any])
@@ -53,7 +66,9 @@ Config = TypeVar("Config", bound=type[Any])
 
 @dataclass(frozen=True)
 class Component:
-    """A registered component: `build(config, **runtime)` returns it, where `config` is an instance of its dataclass."""
+    """A registered component: `build(config, **runtime)` returns it, where `config` is an instance
+    of its dataclass.
+    """
 
     kind: str
     name: str
@@ -91,11 +106,14 @@ def option(
 
     Args:
         default: `REQUIRED` if the flag must be given.
-        choices: the allowed values; they are read when they are needed, so that they can be registered ones.
+        choices: the allowed values; they are read when they are needed, so that they can be
+            registered ones.
         metavar: the value's name in the help; by default N, X, FILE or NAME, by the field's type.
         suggestions: what a shell completes, besides the choices.
-        instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if this one is given.
-        may_change: a resumed run may have another value. It has no effect on an update but rounding and dropout.
+        instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if
+            this one is given.
+        may_change: a resumed run may have another value. It has no effect on an update but rounding
+            and dropout.
         needs: another field of the dataclass, which must be given on the command line, too.
         written: it is a file that is written beside the output.
         names: the flag's names if they are not made of the field's name, such as ("--input", "-i").
@@ -117,16 +135,20 @@ def option(
 
 
 def group(title: str, options: type[Any], without: Collection[str] = ()) -> Any:
-    """Return a dataclass field for an instance of the dataclass `options`: a group of flags with a title.
+    """Return a dataclass field for an instance of the dataclass `options`: a group of flags with a
+    title.
 
     Args:
-        without: the names of fields, here and in inner groups, and of extras that have no flags in this command.
+        without: the names of fields, here and in inner groups, and of extras that have no flags in
+            this command.
     """
     return field(default_factory=options, metadata={"title": title, "without": frozenset(without)})
 
 
 def extras(*kinds: str) -> Any:
-    """Return a dataclass field for the configurations of registered extras by name: a group of flags for each."""
+    """Return a dataclass field for the configurations of registered extras by name: a group of
+    flags for each.
+    """
     return field(default_factory=dict, hash=False, metadata={"extras": kinds})
 
 
@@ -136,7 +158,8 @@ def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
 
 
 def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Builder]:
-    """Register the decorated class or function as the component `name`, configured by the dataclass `config`.
+    """Register the decorated class or function as the component `name`, configured by the dataclass
+    `config`.
 
     A class replaces a component of this name that it is a subclass of.
     """
@@ -146,7 +169,9 @@ def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Bui
     def add(build: Builder) -> Builder:
         taken = _components[kind].get(name)
         origin = (build.__module__, build.__qualname__)
-        again = taken is not None and (taken.module, taken.build.__qualname__) == origin  # a module may be loaded again
+        again = (
+            taken is not None and (taken.module, taken.build.__qualname__) == origin
+        )  # a module may be loaded again
         if taken is not None and not again and not _extends(build, taken.build):
             where = f"by {taken.module} and by {build.__module__}"
             raise UsageError(f"{kind} {name!r} is registered twice: {where}. Rename one.")
@@ -161,7 +186,9 @@ def _extends(build: Any, other: Any) -> bool:
 
 
 def configures(kind: str, name: str, place: str) -> Callable[[Config], Config]:
-    """Register the decorated dataclass as that of a component whose builder is imported from `place`, module:name."""
+    """Register the decorated dataclass as that of a component whose builder is imported from
+    `place`, module:name.
+    """
 
     def build(config: Any, **runtime: Any) -> Any:
         return pkgutil.resolve_name(place)(config, **runtime)
@@ -184,11 +211,13 @@ def docstring(module: str) -> str:
 
 
 def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
-    """Import the modules that register components and presets: the package's own, entry points, and `imports`.
+    """Import the modules that register components and presets: the package's own, entry points, and
+    `imports`.
 
     Args:
-        homes: the directories of the package to search: `settings.py`, or all modules where there is none. `nmt
-            prepare` needs tasks only. Then only the entry points of tasks are loaded, too.
+        homes: the directories of the package to search: `settings.py`, or all modules where there
+            is none. `nmt prepare` needs tasks only. Then only the entry points of tasks are loaded,
+            too.
 
     Raises:
         UsageError: a module of `imports` or an entry point cannot be imported.
@@ -208,10 +237,19 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
             raise
         except Exception as error:
             advice = "Give the name of a module, without .py, that is installed or in a directory of PYTHONPATH."
-            own = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == module.split(".")[0]
-            if not own and module.replace(".", "_").isidentifier():  # the module is there, and its code fails
+            own = (
+                isinstance(error, ModuleNotFoundError)
+                and (error.name or "").split(".")[0] == module.split(".")[0]
+            )
+            if (
+                not own and module.replace(".", "_").isidentifier()
+            ):  # the module is there, and its code fails
                 place = traceback.extract_tb(error.__traceback__)[-1]
-                where = "" if isinstance(error, SyntaxError) else f" in {place.filename}, line {place.lineno}"
+                where = (
+                    ""
+                    if isinstance(error, SyntaxError)
+                    else f" in {place.filename}, line {place.lineno}"
+                )
                 advice = f"{type(error).__name__}{where}"
                 if isinstance(error, ImportError) and (error.name or "").startswith("nmt_cli."):
                     advice += ". Modules moved in version 2: import the names from nmt_cli.plugins"
@@ -226,7 +264,9 @@ def method(name: str) -> Callable[..., Any]:
     """
     functions = entries("nmt.methods", name=name)
     if not functions:
-        raise UsageError(f"this needs the function {name!r}, which is not installed: no annex or plug-in has it")
+        raise UsageError(
+            f"this needs the function {name!r}, which is not installed: no annex or plug-in has it"
+        )
     function: Callable[..., Any] = functions[0]
     return function
 
@@ -241,7 +281,9 @@ def components(kind: str) -> list[Component]:
 
 
 def extras_of(cls: type[Any]) -> list[Component]:
-    """Return the registered extras whose configurations the dataclass `cls` holds in a field made by `extras`."""
+    """Return the registered extras whose configurations the dataclass `cls` holds in a field made
+    by `extras`.
+    """
     kinds = [kind for field in dataclasses.fields(cls) for kind in field.metadata.get("extras", ())]
     return [component for kind in kinds for component in components(kind)]
 
@@ -251,10 +293,16 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Component:
-    """Return the component registered as `kind` and `name`; the UsageError if there is none has the nearest names."""
+    """Return the component registered as `kind` and `name`; the UsageError if there is none has the
+    nearest names.
+    """
     if name not in _components[kind]:
         known = nearest(name, _components[kind], f"Known: {', '.join(names(kind))}.")
-        own = "" if known.startswith("Did") else " A component of your own is loaded with --import MODULE."
+        own = (
+            ""
+            if known.startswith("Did")
+            else " A component of your own is loaded with --import MODULE."
+        )
         raise UsageError(f"there is no {kind} called {shown(name)}. {known}{own}")
     return _components[kind][name]
 
@@ -269,7 +317,8 @@ def component_of(config: Any) -> Component:
 
 
 def build(config: Any, **runtime: Any) -> Any:
-    """Build the component that `config` configures; `runtime` are values that are known at run time only.
+    """Build the component that `config` configures; `runtime` are values that are known at run time
+    only.
 
     Errors of the builder are the component's own, and keep their traceback.
     """
@@ -285,7 +334,8 @@ def build_as(base: type[Any], config: Any, **runtime: Any) -> Any:
     component, built = component_of(config), build(config, **runtime)
     if not isinstance(built, base):
         raise UsageError(
-            f"--{component.kind} {component.name}: {type(built).__qualname__} must be a subclass of "
+            f"--{component.kind} {component.name}: {type(built).__qualname__} must be a subclass "
+            "of "
             f"nmt_cli.plugins.{base.__name__} since version 2"
         )
     return built

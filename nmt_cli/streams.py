@@ -1,4 +1,6 @@
-"""Messages on standard error, tables, and standard streams that are safe to use when the caller closed them."""
+"""Messages on standard error, tables, and standard streams that are safe to use when the caller
+closed them.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,25 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 def safe_streams() -> Iterator[None]:
     """Reopen closed standard streams on /dev/null, and ignore write errors on standard error.
 
-    Text that the encoding of a terminal does not have is escaped. Translations are UTF-8 bytes and do not pass here.
+    Text that the encoding of a terminal does not have is escaped. Translations are UTF-8 bytes and
+    do not pass here.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            # It gets the free number, which a checkpoint's file would get. To read or write it is an error.
+            # It gets the free number, which a checkpoint's file would get. To read or write it is
+            # an error.
             os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+            setattr(
+                sys,
+                name,
+                os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False),
+            )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     raw = io.BufferedWriter(_Unfailing(2, "w", closefd=False))
-    wrapped = io.TextIOWrapper(raw, sys.stderr.encoding, errors="backslashreplace", line_buffering=True)
+    wrapped = io.TextIOWrapper(
+        raw, sys.stderr.encoding, errors="backslashreplace", line_buffering=True
+    )
     with contextlib.redirect_stderr(wrapped):
         yield
 
@@ -51,7 +61,8 @@ def warn(message: str) -> None:
 
 @contextlib.contextmanager
 def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that prints the first `SHOWN` warnings of each kind; at the end, print how many more there were.
+    """Yield a function that prints the first `SHOWN` warnings of each kind; at the end, print how
+    many more there were.
 
     Warnings that differ in numbers only, such as that of the line, are of one kind.
     """
@@ -74,7 +85,9 @@ def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def escaped(text: str) -> str:
-    """Return `text` with the control characters that content and names of files may have as `\\x1b` and so on."""
+    """Return `text` with the control characters that content and names of files may have as `\\x1b`
+    and so on.
+    """
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -83,7 +96,9 @@ def say(message: str) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
-    """Yield the rows as lines with aligned columns; those called `numbers` are aligned on the right."""
+    """Yield the rows as lines with aligned columns; those called `numbers` are aligned on the
+    right.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

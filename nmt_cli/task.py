@@ -25,10 +25,12 @@ class Example(NamedTuple):
 
 
 class Task(ABC):
-    """Text to ids and back, and the score of outputs. A task is saved in prepared data and in every checkpoint.
+    """Text to ids and back, and the score of outputs. A task is saved in prepared data and in every
+    checkpoint.
 
-    `nmt prepare` builds a task without vocabularies, calls the first group of methods in the order below, and copies
-    the task to worker processes, so it must be picklable. Training and decoding use the second group.
+    `nmt prepare` builds a task without vocabularies, calls the first group of methods in the order
+    below, and copies the task to worker processes, so it must be picklable. Training and decoding
+    use the second group.
     """
 
     name: ClassVar[str]
@@ -49,12 +51,16 @@ class Task(ABC):
 
     @abstractmethod
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
-        """Yield the raw pairs of `prefix`, the same at each call; pass the bytes read since last time to `consumed`."""
+        """Yield the raw pairs of `prefix`, the same at each call; pass the bytes read since last
+        time to `consumed`.
+        """
 
     def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Sized]:
-        """Yield the pairs of `read` in blocks of fixed sizes, which `examples` decodes in a worker process.
+        """Yield the pairs of `read` in blocks of fixed sizes, which `examples` decodes in a worker
+        process.
 
-        The length of a block is its number of pairs. A task whose `read` takes long may override both.
+        The length of a block is its number of pairs. A task whose `read` takes long may override
+        both.
         """
         stream = self.read(prefix, consumed)
         while block := list(islice(stream, 1000)):
@@ -72,7 +78,9 @@ class Task(ABC):
         """
 
     def rejection(self, example: Example) -> str | None:
-        """Return a short reason to drop the pair from the training set, or None. Called for every pair."""
+        """Return a short reason to drop the pair from the training set, or None. Called for every
+        pair.
+        """
         return None
 
     @property
@@ -86,17 +94,23 @@ class Task(ABC):
 
     @abstractmethod
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Learn the vocabularies from normalised pairs, at least one; `pairs` may be iterated several times."""
+        """Learn the vocabularies from normalised pairs, at least one; `pairs` may be iterated
+        several times.
+        """
 
     @abstractmethod
     def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
-        """Take the vocabularies of `saved`, a loaded task of the same class, instead of learning them.
+        """Take the vocabularies of `saved`, a loaded task of the same class, instead of learning
+        them.
 
-        Raise a UsageError if they contradict the settings; `chosen` names the settings that the user gave.
+        Raise a UsageError if they contradict the settings; `chosen` names the settings that the
+        user gave.
         """
 
     def describe(self) -> dict[str, Any]:
-        """Return the task's entry in the manifest: settings, library versions, vocabulary fingerprints."""
+        """Return the task's entry in the manifest: settings, library versions, vocabulary
+        fingerprints.
+        """
         return {"name": self.name}
 
     @abstractmethod
@@ -120,7 +134,9 @@ class Task(ABC):
 
     @property
     def shared_vocabulary(self) -> bool:
-        """Whether source and target ids mean the same, so that one matrix serves all embeddings (section 3.4)."""
+        """Whether source and target ids mean the same, so that one matrix serves all embeddings
+        (section 3.4).
+        """
         return False
 
     def text_of(self, line: str) -> str:
@@ -163,10 +179,14 @@ class Task(ABC):
 
     def difference(self, other: Task) -> str | None:
         """Return what gives a text other ids in `other`, such as "source vocabulary", or None."""
-        ours, theirs = (task.source_tokens(range(task.source_vocabulary_size)) for task in (self, other))
+        ours, theirs = (
+            task.source_tokens(range(task.source_vocabulary_size)) for task in (self, other)
+        )
         if self.name != other.name or ours != theirs:
             return "source vocabulary"
-        ours, theirs = (task.target_tokens(range(task.target_vocabulary_size)) for task in (self, other))
+        ours, theirs = (
+            task.target_tokens(range(task.target_vocabulary_size)) for task in (self, other)
+        )
         return None if ours == theirs else "target vocabulary"
 
     @abstractmethod
@@ -174,15 +194,21 @@ class Task(ABC):
         """Return the output line for the ids of a hypothesis; `source` is the input line."""
 
     def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
-        """Return the output line and the number of repairs of each kind, for tasks that correct malformed outputs."""
+        """Return the output line and the number of repairs of each kind, for tasks that correct
+        malformed outputs.
+        """
         return self.decode_target(ids, source), {}
 
     def drawing(self, text: str) -> Any:
-        """Return an output line as a rich renderable for terminals, or None to print the line itself."""
+        """Return an output line as a rich renderable for terminals, or None to print the line
+        itself.
+        """
         return None
 
     def max_length(self, source_length: int) -> int:
-        """Return the maximum output length for a source of that many ids (section 6.1: input length + 50)."""
+        """Return the maximum output length for a source of that many ids (section 6.1: input length
+        + 50).
+        """
         return source_length + 50
 
     @abstractmethod

@@ -3,8 +3,9 @@
 corpora.py TABLE OUT LOCAL SMOKE    OUT/downloads: the archives, checked; then OUT/text, complete or absent: NAME.en and
                                     so on, and counts.json
 
-LOCAL   a directory with the archives, or with the text files out of them; nothing is downloaded then; or ""
-SMOKE   a directory of parallel text, the first lines of which stand for every corpus; "yes": number names; or ""
+LOCAL   a directory with the archives, or with the text files out of them; nothing is downloaded
+then; or "" SMOKE   a directory of parallel text, the first lines of which stand for every corpus;
+"yes": number names; or ""
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ Table = dict[str, Any]
 
 
 def collect(table: Table, out: Path, local: Path | None) -> None:
-    """Get every archive of the table, or the text files out of it, and write the text, a sentence a line."""
+    """Get every archive of the table, or the text files out of it, and write the text, a sentence a
+    line.
+    """
     downloads, text = out / "downloads", out / "text.part"
     downloads.mkdir(parents=True, exist_ok=True)
     text.mkdir(exist_ok=True)
@@ -61,18 +64,28 @@ def collect(table: Table, out: Path, local: Path | None) -> None:
 
 
 def unpacked_text(local: Path, corpus: Table, side: str, name: str) -> Path:
-    """Return a text file in `local`: named as in its archive, with or without directory, or as in the table."""
+    """Return a text file in `local`: named as in its archive, with or without directory, or as in
+    the table.
+    """
     member = Path(corpus[side])
-    places = [place for path in (member, Path(member.name), Path(name)) for place in (path, Path(f"{path}.gz"))]
+    places = [
+        place
+        for path in (member, Path(member.name), Path(name))
+        for place in (path, Path(f"{path}.gz"))
+    ]
     for place in places:
         if (local / place).is_file():
             say(f"  {name}: {local / place}")
             return local / place
-    raise DataError(f"{local}: there is neither {corpus['archive']} nor {name} ({', '.join(map(str, places))})")
+    raise DataError(
+        f"{local}: there is neither {corpus['archive']} nor {name} ({', '.join(map(str, places))})"
+    )
 
 
 def write_text(path: Path, counts: dict[str, int], name: str, file: IO[bytes]) -> None:
-    """Write one side of a corpus as UTF-8 lines, and count them. Bytes that are not UTF-8 become U+FFFD."""
+    """Write one side of a corpus as UTF-8 lines, and count them. Bytes that are not UTF-8 become
+    U+FFFD.
+    """
     lines = broken = 0
     with path.open("wb") as output:
         for line in segments(file) if ".sgm" in name else file:
@@ -100,7 +113,8 @@ def checked_counts(table: Table, counts: dict[str, int]) -> dict[str, Any]:
         source, target = (counts[f"{corpus['name']}.{table[side]}"] for side in SIDES)
         if source != target:
             raise DataError(
-                f"{corpus['name']}: {source:,} {table['source']} lines, {target:,} {table['target']} lines: "
+                f"{corpus['name']}: {source:,} {table['source']} lines, {target:,} "
+                f"{table['target']} lines: "
                 f"not parallel. Get {corpus['archive']} again"
             )
         expected = corpus["lines"]
@@ -111,19 +125,27 @@ def checked_counts(table: Table, counts: dict[str, int]) -> dict[str, Any]:
 
 
 def write_small(table: Table, text: Path, out: Path) -> None:
-    """Write the first lines of parallel text for every corpus; the training corpora share the training lines."""
+    """Write the first lines of parallel text for every corpus; the training corpora share the
+    training lines.
+    """
     out.mkdir(parents=True, exist_ok=True)
     training = [corpus["name"] for corpus in table["corpora"] if corpus["split"] == "train"]
     for corpus in table["corpora"]:
         split, name = corpus["split"], corpus["name"]
         part = slice(training.index(name), None, len(training)) if split == "train" else slice(None)
         for language in (table["source"], table["target"]):
-            found = filter(None, (plain_or_compressed(text / f"{stem}.{language}") for stem in NAMES[split]))
+            found = filter(
+                None, (plain_or_compressed(text / f"{stem}.{language}") for stem in NAMES[split])
+            )
             path = next(found, None)
             if path is None:
-                raise DataError(f"{text}: there is no {' or '.join(NAMES[split])}.{language}, plain or .gz")
+                raise DataError(
+                    f"{text}: there is no {' or '.join(NAMES[split])}.{language}, plain or .gz"
+                )
             lines = list(islice(read_lines(path), SMALL[split]))[part]
-            (out / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            (out / f"{name}.{language}").write_text(
+                "".join(f"{line}\n" for line in lines), encoding="utf-8"
+            )
 
 
 def main(name: str, out: str, local: str, smoke: str) -> None:

@@ -26,7 +26,9 @@ from nmt_cli.errors import DataError
 
 ATTEMPTS = 5
 RECORDED = "recorded"
-"""In place of a checksum that is not published: it is recorded after the first download and required from then on."""
+"""In place of a checksum that is not published: it is recorded after the first download and
+required from then on.
+"""
 DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
 """The errors of reading a damaged archive."""
 Reader = Callable[[str, IO[bytes]], None]  # of a text file: its name and content
@@ -55,7 +57,9 @@ def recorded(record: Path) -> dict[str, str]:
 
 
 def check(path: Path, archive: Archive, record: Path) -> None:
-    """Raise DataError unless the file has the archive's checksum; record an unpublished one, if it is an archive."""
+    """Raise DataError unless the file has the archive's checksum; record an unpublished one, if it
+    is an archive.
+    """
     kind, _, expected = archive.checksum.partition(":")
     remedy = ""
     if archive.checksum == RECORDED:
@@ -66,19 +70,25 @@ def check(path: Path, archive: Archive, record: Path) -> None:
         file.seek(0)
         found = hashlib.file_digest(file, kind).hexdigest()
     if expected:
-        problem = "" if found == expected else f"its {kind} is {found}, but must be {expected}{remedy}"
+        problem = (
+            "" if found == expected else f"its {kind} is {found}, but must be {expected}{remedy}"
+        )
     else:
         problem = damage(path)
     if problem:
         raise DataError(
-            f"{path}: {problem}. It has {path.stat().st_size:,} bytes and begins with {begin!r}. The archive is "
+            f"{path}: {problem}. It has {path.stat().st_size:,} bytes and begins with {begin!r}. "
+            "The archive is "
             f"{archive.url}; other sources: --local, NMT_MIRROR"
         )
     say(f"  {archive.name}: {kind} {found}")
     if not expected:
         with record.open("a", encoding="utf-8") as file:
             file.write(f"{found}  {archive.url}\n")
-        say(f"  {archive.name}: no checksum is published; recorded in {record} and required from now on")
+        say(
+            f"  {archive.name}: no checksum is published; recorded in {record} and required from "
+            "now on"
+        )
 
 
 def damage(path: Path) -> str:
@@ -91,9 +101,13 @@ def damage(path: Path) -> str:
 
 
 def download(url: str, path: Path) -> None:
-    """Download `url`, from the mirrors of NMT_MIRROR if it is set; continue an interrupted download, PATH.part."""
+    """Download `url`, from the mirrors of NMT_MIRROR if it is set; continue an interrupted
+    download, PATH.part.
+    """
     parts = urlsplit(url)
-    mirrors = [mirror.rstrip("/") + parts.path for mirror in os.environ.get("NMT_MIRROR", "").split()]
+    mirrors = [
+        mirror.rstrip("/") + parts.path for mirror in os.environ.get("NMT_MIRROR", "").split()
+    ]
     partial = path.with_name(path.name + ".part")
     problem = ""
     for attempt in range(ATTEMPTS):
@@ -112,7 +126,8 @@ def download(url: str, path: Path) -> None:
             break
         time.sleep(2**attempt)
     raise DataError(
-        f"cannot download {url}: {problem}. Put {path.name} into a directory and pass it with --local, or set "
+        f"cannot download {url}: {problem}. Put {path.name} into a directory and pass it with "
+        "--local, or set "
         f"NMT_MIRROR=https://HOST, a mirror of {parts.scheme}://{parts.netloc}"
     )
 
@@ -164,7 +179,8 @@ def fetch(archive: Archive, folder: Path, record: Path, local: Path | None) -> b
 
 
 def read_members(archive: Path, members: Mapping[str, Reader]) -> None:
-    """Pass the named members of a tar archive to their functions, in one pass; a .gz inside is unpacked.
+    """Pass the named members of a tar archive to their functions, in one pass; a .gz inside is
+    unpacked.
 
     Names inside the archive never become paths on the disk.
     """
@@ -183,7 +199,9 @@ def read_members(archive: Path, members: Mapping[str, Reader]) -> None:
                     return
     except DAMAGE as error:
         raise DataError(f"{archive}: a damaged archive: {error}") from None
-    raise DataError(f"{archive}: lacks {', '.join(sorted(missing))}. It may be another edition of the archive.")
+    raise DataError(
+        f"{archive}: lacks {', '.join(sorted(missing))}. It may be another edition of the archive."
+    )
 
 
 def unpacked(name: str, file: IO[bytes]) -> IO[bytes]:

@@ -1,9 +1,10 @@
-"""The names of numbers in two languages: a parallel corpus that needs no download, but `pip install num2words`.
+"""The names of numbers in two languages: a parallel corpus that needs no download, but `pip install
+num2words`.
 
     python recipes/number_names.py DIR en de [TRAIN VALID TEST]
 
-writes DIR/{train,valid,test}.{en,de}. German numbers are one word, in which units and tens swap: 42 is
-"zweiundvierzig". Validation and test numbers do not occur in training.
+writes DIR/{train,valid,test}.{en,de}. German numbers are one word, in which units and tens swap: 42
+is "zweiundvierzig". Validation and test numbers do not occur in training.
 """
 
 from __future__ import annotations
@@ -34,17 +35,25 @@ def name(n: int, language: str) -> str:
 
 
 def draw(count: int, seed: int, digits: int = 6) -> list[int]:
-    """Return `count` different numbers of at most `digits` digits, in random order, the same for the same seed.
+    """Return `count` different numbers of at most `digits` digits, in random order, the same for
+    the same seed.
 
-    All numbers with at most two significant digits are among them. Other numbers are drawn evenly from each length.
+    All numbers with at most two significant digits are among them. Other numbers are drawn evenly
+    from each length.
     """
-    drawn = {n * 10**zeros for zeros in range(digits) for n in range(100) if n * 10**zeros < 10**digits}
+    drawn = {
+        n * 10**zeros for zeros in range(digits) for n in range(100) if n * 10**zeros < 10**digits
+    }
     if not len(drawn) <= count <= 10**digits:
         raise UsageError(
-            f"cannot draw {count} numbers of up to {digits} digits: the limits are {len(drawn)} and {10**digits}"
+            f"cannot draw {count} numbers of up to {digits} digits: the limits are {len(drawn)} "
+            f"and {10**digits}"
         )
     generator = random.Random(seed)
-    ranges = [range(0 if length == 1 else 10 ** (length - 1), 10**length) for length in range(1, digits + 1)]
+    ranges = [
+        range(0 if length == 1 else 10 ** (length - 1), 10**length)
+        for length in range(1, digits + 1)
+    ]
     for position, numbers in enumerate(ranges):
         fresh = [n for n in numbers if n not in drawn]
         share = (count - len(drawn)) // (len(ranges) - position)
@@ -60,29 +69,41 @@ def significant_digits(n: int) -> int:
 
 
 _REPEATS = {0: 300, 1: 60, 2: 8}
-"""How often a number occurs in the training text, by its significant digits; once if it has more."""
+"""How often a number occurs in the training text, by its significant digits; once if it has more.
+"""
 
 
 def split(numbers: Sequence[int], valid: int, test: int) -> dict[str, list[int]]:
     """Divide `numbers` into "train", "valid" and "test" without overlap.
 
-    Numbers below 100 and of one significant digit are for training: others are composed of them. Round numbers are
-    rare, and repeated in training.
+    Numbers below 100 and of one significant digit are for training: others are composed of them.
+    Round numbers are rare, and repeated in training.
     """
     held_out = [n for n in numbers if n >= 100 and significant_digits(n) > 1][: valid + test]
     hidden = set(held_out)
-    train = [n for n in numbers if n not in hidden for _ in range(_REPEATS.get(significant_digits(n), 1))]
+    train = [
+        n for n in numbers if n not in hidden for _ in range(_REPEATS.get(significant_digits(n), 1))
+    ]
     return {"train": train, "valid": held_out[:valid], "test": held_out[valid:]}
 
 
 def write_corpus(
-    out: Path, source: str, target: str, train: int = 20_000, valid: int = 500, test: int = 1000, seed: int = 1
+    out: Path,
+    source: str,
+    target: str,
+    train: int = 20_000,
+    valid: int = 500,
+    test: int = 1000,
+    seed: int = 1,
 ) -> None:
-    """Write OUT/{train,valid,test}.{source,target}, one name a line, with the given counts of different numbers."""
+    """Write OUT/{train,valid,test}.{source,target}, one name a line, with the given counts of
+    different numbers.
+    """
     parts = split(draw(train + valid + test, seed), valid, test)
     if len(parts["test"]) < test or source == target:
         raise UsageError(
-            f"{train + valid + test} numbers are too few to hold out {valid + test}, or the languages are one"
+            f"{train + valid + test} numbers are too few to hold out {valid + test}, or the "
+            "languages are one"
         )
     texts = {
         f"{part}.{language}": "".join(f"{name(n, language)}\n" for n in numbers)

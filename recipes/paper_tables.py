@@ -37,7 +37,9 @@ MODELS = {
 
 
 class PaperPair(NamedTuple):
-    """A language pair of the paper's Table 2. `measure` is the metric of `nmt score` nearest to the paper's BLEU."""
+    """A language pair of the paper's Table 2. `measure` is the metric of `nmt score` nearest to the
+    paper's BLEU.
+    """
 
     name: str
     measure: str
@@ -62,7 +64,8 @@ PAIRS = {
         {"base": 38.1, "big": 41.8},
         {},
         32_000,
-        "41.8 for the big model is from its later version; the first one says 41.0. Parameters are from its Table 3, "
+        "41.8 for the big model is from its later version; the first one says 41.0. Parameters are "
+        "from its Table 3, "
         "which is about English to German.",
     ),
 }
@@ -94,7 +97,11 @@ def wmt14_rows(target: str, model: str, averaged: int) -> Iterator[list[str]]:
     train = manifest["splits"]["train"]
     if target == "fr":
         yield row("training pairs before the filter", 40.8e6, train["read"])
-        yield row("training pairs after it (35.5 million by the same filter elsewhere)", 36e6, train["sentences"])
+        yield row(
+            "training pairs after it (35.5 million by the same filter elsewhere)",
+            36e6,
+            train["sentences"],
+        )
     else:
         yield row("training pairs", 4.5e6, train["sentences"])
     yield row("vocabulary", pair.vocabulary, manifest["task"]["vocabularies"]["source"]["size"])
@@ -105,13 +112,28 @@ def wmt14_rows(target: str, model: str, averaged: int) -> Iterator[list[str]]:
     yield row("steps", paper.steps, metrics[-1]["step"])
     yield row("devices", 8, known(summary, "devices"))
     yield row("hours x devices", paper.device_hours, known(summary, "device_hours"), ",.2f")
-    yield row("FLOPs: hours x devices x sustained rate", paper.flops, known(summary, "flops_as_table2"), ".2e")
+    yield row(
+        "FLOPs: hours x devices x sustained rate",
+        paper.flops,
+        known(summary, "flops_as_table2"),
+        ".2e",
+    )
     yield row("FLOPs: counted from the model's shapes", math.nan, known(summary, "flops"), ".2e")
     yield row("model-FLOP utilisation", math.nan, known(summary, "model_flop_utilisation"), ".1%")
-    yield row("dev perplexity a subword, last checkpoint", known(pair.perplexity, model), last_perplexity(run), ".3f")
+    yield row(
+        "dev perplexity a subword, last checkpoint",
+        known(pair.perplexity, model),
+        last_perplexity(run),
+        ".3f",
+    )
     yield row("checkpoints averaged", paper.averaged, averaged)
     for metric, score in scores_of(Path(model) / "score.json").items():
-        yield row(f"score, {metric}", pair.bleu[model] if metric == pair.measure else math.nan, score, ".2f")
+        yield row(
+            f"score, {metric}",
+            pair.bleu[model] if metric == pair.measure else math.nan,
+            score,
+            ".2f",
+        )
 
 
 def row(name: str, paper: float, got: float, form: str = ",.0f") -> list[str]:
@@ -120,7 +142,11 @@ def row(name: str, paper: float, got: float, form: str = ",.0f") -> list[str]:
 
 def compared(paper: float, got: float, form: str) -> list[str]:
     """Return three cells: the paper, this run, the difference."""
-    return [shown(paper, form), shown(got, form), "0" if got == paper else shown(got - paper, "+" + form)]
+    return [
+        shown(paper, form),
+        shown(got, form),
+        "0" if got == paper else shown(got - paper, "+" + form),
+    ]
 
 
 def shown(value: float, form: str) -> str:
@@ -141,7 +167,8 @@ def runs_of(item: str) -> list[str]:
 
 
 def read_items(kind: str, names: Sequence[str], words: str) -> str:
-    """Return the items of a recipe for several models: "base E*2" is "base*1 E*2", E with two seeds.
+    """Return the items of a recipe for several models: "base E*2" is "base*1 E*2", E with two
+    seeds.
 
     Raises:
         UsageError: a name is unknown or repeated, or a number of seeds is not positive.
@@ -150,7 +177,9 @@ def read_items(kind: str, names: Sequence[str], words: str) -> str:
     for word in words.split():
         name, star, count = word.partition("*")
         if name not in names or name in items:
-            raise UsageError(f"there is no {kind} {name}, or it is given twice; known: {' '.join(names)}")
+            raise UsageError(
+                f"there is no {kind} {name}, or it is given twice; known: {' '.join(names)}"
+            )
         if star and (not count.isdecimal() or int(count) == 0):
             raise UsageError(f"{kind} {name} needs a positive number of seeds, not {count!r}")
         items[name] = count or "1"
@@ -162,7 +191,9 @@ def main(_: str, target: str, model: str, averaged: str, note: str = "") -> None
     print(f"WMT14 {pair.name}, {model} model.{' ' * bool(note)}{note}\n")
     rows = list(wmt14_rows(target, model, int(averaged)))
     print_table(["", "paper (lines: as published)", "this run", "difference"], rows)
-    print(f"\nThe paper's BLEU is compared with {pair.measure}, the nearest measure. {pair.remark}\n")
+    print(
+        f"\nThe paper's BLEU is compared with {pair.measure}, the nearest measure. {pair.remark}\n"
+    )
     for score in read_scores(Path(model) / "score.json"):
         print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
 

@@ -1,12 +1,13 @@
 """Table 2: the paper's figures beside those of the runs here. Markdown on standard output.
 
 table2.py table full|small TARGET "SYSTEM*SEEDS ..." [NOTE]   the table, in the recipe's directory
-table2.py settings RUN AMOUNT [reward]  settings for nmt train --config: those of RUN, but AMOUNT long, with a rate that
-                                        falls to zero; `reward`: to go on from RUN with the criterion expected_reward
+table2.py settings RUN AMOUNT [reward]  settings for nmt train --config: those of RUN, but AMOUNT
+long, with a rate that falls to zero; `reward`: to go on from RUN with the criterion expected_reward
 table2.py items full|small "LIST"       the systems of --systems as "SYSTEM*SEEDS ..."; without a list, all but MoE at
                                         full size, and all but the big model at small size
 
-AMOUNT is a number of steps (400), minutes of training at RUN's speed (24m), or a share of RUN's steps (10%).
+AMOUNT is a number of steps (400), minutes of training at RUN's speed (24m), or a share of RUN's
+steps (10%).
 """
 
 from __future__ import annotations
@@ -54,8 +55,12 @@ SYSTEMS = {
 }
 ENSEMBLES = {
     "deep_att": System("Deep-Att + PosUnk, ensemble", {"fr": 40.4}, {"fr": 8.0e20}),
-    "gnmt_rl": System("GNMT + RL, ensemble", {"de": 26.30, "fr": 41.16}, {"de": 1.8e20, "fr": 1.1e21}),
-    "convs2s": System("ConvS2S, ensemble", {"de": 26.36, "fr": 41.29}, {"de": 7.7e19, "fr": 1.2e21}),
+    "gnmt_rl": System(
+        "GNMT + RL, ensemble", {"de": 26.30, "fr": 41.16}, {"de": 1.8e20, "fr": 1.1e21}
+    ),
+    "convs2s": System(
+        "ConvS2S, ensemble", {"de": 26.36, "fr": 41.29}, {"de": 7.7e19, "fr": 1.2e21}
+    ),
 }
 WARM_UP = 1 / 8
 """Of the steps of a run with a budget."""
@@ -83,18 +88,28 @@ def stages_of(run: str) -> list[str]:
 
 
 def total(run: str, figure: str) -> float:
-    """Return a figure of the summary, such as the FLOPs, added up over the trainings that made a model."""
-    return sum(known(read_json(Path(stage) / "run" / "summary.json"), figure) for stage in stages_of(run))
+    """Return a figure of the summary, such as the FLOPs, added up over the trainings that made a
+    model.
+    """
+    return sum(
+        known(read_json(Path(stage) / "run" / "summary.json"), figure) for stage in stages_of(run)
+    )
 
 
 def speed_of(run: str, target: str) -> float:
     """Return the sentences a second of nmt translate."""
     log = Path(run) / f"test.{target}.log"
-    found = re.findall(r"([\d,.]+) sentences/s", log.read_text(encoding="utf-8")) if log.exists() else []
+    found = (
+        re.findall(r"([\d,.]+) sentences/s", log.read_text(encoding="utf-8"))
+        if log.exists()
+        else []
+    )
     return float(found[-1].replace(",", "")) if found else math.nan
 
 
-def cells(system: System, target: str, measure: str, runs: list[str], members: list[str]) -> list[str]:
+def cells(
+    system: System, target: str, measure: str, runs: list[str], members: list[str]
+) -> list[str]:
     """Return a row of cells.
 
     Args:
@@ -121,7 +136,16 @@ def cells(system: System, target: str, measure: str, runs: list[str], members: l
 
 
 HEADER = [
-    *("system", "models", "BLEU, paper", "BLEU, here", "difference", "parameters (1e6)", "steps", "minutes"),
+    *(
+        "system",
+        "models",
+        "BLEU, paper",
+        "BLEU, here",
+        "difference",
+        "parameters (1e6)",
+        "steps",
+        "minutes",
+    ),
     *("FLOPs, paper", "FLOPs: time x devices x rate", "FLOPs, counted", "sentences/s"),
 ]
 
@@ -139,26 +163,36 @@ def rows(target: str, measure: str, names: str) -> Iterator[list[str]]:
 
 def print_table2(scale: str, target: str, names: str, note: str = "") -> None:
     measure = "multi30k" if scale == "small" else PAIRS[target].measure
-    print(f"Table 2. BLEU as {measure}, beam 4, alpha 0.6. Several models: mean ± standard deviation over the seeds.")
+    print(
+        f"Table 2. BLEU as {measure}, beam 4, alpha 0.6. Several models: mean ± standard deviation "
+        "over the seeds."
+    )
     print(f"{note}\n")
     header, body = list(HEADER), list(rows(target, measure, names))
     if scale == "small":  # the order alone can be compared
         for line in (header, *body):
             del line[HEADER.index("difference")]
     print_table(header, body)
-    print("\nThe costs of GNMT + RL are of both stages; its samples are not among the FLOPs counted. The costs of an")
+    print(
+        "\nThe costs of GNMT + RL are of both stages; its samples are not among the FLOPs counted. "
+        "The costs of an"
+    )
     print("ensemble are of all its members.")
 
 
 def steps_of(run: Path, amount: str) -> int:
-    """Return the steps of an AMOUNT; the speed is that of all updates after the run's first line of metrics."""
+    """Return the steps of an AMOUNT; the speed is that of all updates after the run's first line of
+    metrics.
+    """
     metrics: list[dict[str, float]] = read_metrics(run)
     first, last = metrics[0], metrics[-1]
     if amount.endswith("%"):
         return max(AVERAGED, round(last["step"] * float(amount[:-1]) / 100))
     if not amount.endswith("m"):
         return int(amount)
-    seconds = (last["training_seconds"] - first["training_seconds"]) / (last["step"] - first["step"])
+    seconds = (last["training_seconds"] - first["training_seconds"]) / (
+        last["step"] - first["step"]
+    )
     return max(AVERAGED, round(60 * float(amount[:-1]) / seconds))
 
 
@@ -171,7 +205,8 @@ def peak_of(config: dict[str, Any]) -> float:
 
 
 def settings(run: Path, amount: str, reward: bool = False) -> dict[str, Any]:
-    """Return the settings of `run`, for AMOUNT, with its highest learning rate, from which a straight line falls to 0.
+    """Return the settings of `run`, for AMOUNT, with its highest learning rate, from which a
+    straight line falls to 0.
 
     Args:
         reward: with the criterion expected_reward, and a learning rate that suits a trained model.
@@ -200,7 +235,9 @@ def settings(run: Path, amount: str, reward: bool = False) -> dict[str, Any]:
 
 
 def items(scale: str, words: str) -> str:
-    """Return the items of --systems. Without any, MoE needs --systems at full size, as it fits into few GPUs."""
+    """Return the items of --systems. Without any, MoE needs --systems at full size, as it fits into
+    few GPUs.
+    """
     names = [name for name in SYSTEMS if name != "gnmt_rl" and (scale, name) != ("small", "big")]
     defaults = " ".join(name for name in names if (scale, name) != ("full", "moe"))
     return read_items("system", names, words or defaults)

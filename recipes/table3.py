@@ -31,7 +31,9 @@ from nmt_cli.presets import PRESETS
 
 
 class PaperRow(NamedTuple):
-    """A row of Table 3: perplexity a subword, BLEU, and millions of parameters where the paper prints them."""
+    """A row of Table 3: perplexity a subword, BLEU, and millions of parameters where the paper
+    prints them.
+    """
 
     differs: str
     perplexity: float
@@ -79,7 +81,9 @@ def small_sizes(row: str) -> dict[str, Any]:
     """Return the sizes and the dropout of a row at small scale."""
     row_differs = PRESETS[preset_of(row)].differs
     differs = {name: value for name, value in row_differs.items() if name in SMALLER}
-    sizes: dict[str, Any] = {name: value // SMALLER[name] for name, value in {**PAPERS_SIZES, **differs}.items()}
+    sizes: dict[str, Any] = {
+        name: value // SMALLER[name] for name, value in {**PAPERS_SIZES, **differs}.items()
+    }
     dropout = row_differs.get("dropout", 0.1)
     return {**sizes, "dropout": round(dropout + MORE_DROPOUT, 3) if dropout else dropout}
 
@@ -87,8 +91,8 @@ def small_sizes(row: str) -> dict[str, Any]:
 def small_flags(row: str, steps: int) -> list[str]:
     """Return the flags that make a row small.
 
-    The big model trains three times as many steps, as in the paper. The rate peaks after a fifth of the steps, at 0.003
-    for the base model, and falls to zero.
+    The big model trains three times as many steps, as in the paper. The rate peaks after a fifth of
+    the steps, at 0.003 for the base model, and falls to zero.
     """
     steps = 3 * steps if row == "big" else steps
     warmup = max(1, steps // 5)
@@ -105,7 +109,11 @@ def small_flags(row: str, steps: int) -> list[str]:
         "keep_last": 1,
         "log_every": max(1, steps // 20),
     }
-    return [word for name, value in flags.items() for word in ("--" + name.replace("_", "-"), str(value))]
+    return [
+        word
+        for name, value in flags.items()
+        for word in ("--" + name.replace("_", "-"), str(value))
+    ]
 
 
 class Result(NamedTuple):
@@ -143,14 +151,24 @@ def full_cells(item: str) -> list[str]:
 
 
 def small_cells(item: str, base_item: str) -> list[str]:
-    """Return a row of cells: this run, and the difference to the base model in this run and in the paper."""
+    """Return a row of cells: this run, and the difference to the base model in this run and in the
+    paper.
+    """
     row, got, base = runs_of(item)[0], result_of(item), result_of(base_item)
     differs = PRESETS[preset_of(row)].differs
-    here = small_sizes(row) | {name: differs[name] for name in differs if name in ("num_heads", "label_smoothing")}
-    cells = [row, TABLE3[row].differs, ", ".join(f"{name}={here[name]}" for name in here if name in differs)]
+    here = small_sizes(row) | {
+        name: differs[name] for name in differs if name in ("num_heads", "label_smoothing")
+    }
+    cells = [
+        row,
+        TABLE3[row].differs,
+        ", ".join(f"{name}={here[name]}" for name in here if name in differs),
+    ]
     cells[2] += "positions=learned" if row == "E" else ""
     papers, papers_base = TABLE3[row][1:3], TABLE3["base"][1:3]
-    for values, base_values, paper, paper_base in zip(got[:2], base[:2], papers, papers_base, strict=True):
+    for values, base_values, paper, paper_base in zip(
+        got[:2], base[:2], papers, papers_base, strict=True
+    ):
         cells += [spread(values, ".2f"), shown(fmean(values) - fmean(base_values), "+.2f")]
         cells.append(f"{paper - paper_base:+.2f}")
     return [*cells, shown(fmean(got.parameters), ".2f")]
@@ -164,18 +182,33 @@ def print_table3(scale: str, names: str, note: str = "") -> None:
     if scale == "full":
         print(f"Table 3: WMT14 English to German. {how}\n")
         three = ("paper", "this run", "difference")
-        header = ["row", "differs", *(f"{name}, {which}" for name in ("PPL", "BLEU", "params") for which in three)]
+        header = [
+            "row",
+            "differs",
+            *(f"{name}, {which}" for name in ("PPL", "BLEU", "params") for which in three),
+        ]
         print_table(header, [full_cells(item) for item in items], text_columns=2)
     else:
         base = next(item for item in items if runs_of(item)[0] == "base")
-        print(f'Table 3 at small scale. {how} "To base": the row\'s difference to the base model.\n')
+        print(
+            f'Table 3 at small scale. {how} "To base": the row\'s difference to the base model.\n'
+        )
         three = ("", ", to base", ", to base in the paper")
-        header = ["row", "in the paper", "here", *(name + which for name in ("PPL", "BLEU") for which in three)]
-        print_table([*header, "params (1e6)"], [small_cells(item, base) for item in items], text_columns=3)
+        header = [
+            "row",
+            "in the paper",
+            "here",
+            *(name + which for name in ("PPL", "BLEU") for which in three),
+        ]
+        print_table(
+            [*header, "params (1e6)"], [small_cells(item, base) for item in items], text_columns=3
+        )
 
 
 def items(scale: str, words: str) -> str:
-    """Return the items of --rows. At small size the base model is one of them, as the others are compared with it."""
+    """Return the items of --rows. At small size the base model is one of them, as the others are
+    compared with it.
+    """
     found = read_items("row", list(TABLE3), words or " ".join(TABLE3))
     return found if scale == "full" or " base*" in f" {found}" else f"base*1 {found}"
 

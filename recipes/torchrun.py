@@ -1,4 +1,6 @@
-"""torchrun, which ends with the exit code of the process that failed first, and without a traceback of its own."""
+"""torchrun, which ends with the exit code of the process that failed first, and without a traceback
+of its own.
+"""
 
 import sys
 

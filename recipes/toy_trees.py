@@ -1,4 +1,5 @@
-"""A made-up English treebank for tests and trial runs, in which the words of a sentence determine its tree.
+"""A made-up English treebank for tests and trial runs, in which the words of a sentence determine
+its tree.
 
 A phrase with `of` belongs to the noun before it, a phrase with `in` to the verb.
 """
@@ -34,11 +35,15 @@ def write_treebank(out: Path, train: int, dev: int, test: int, seed: int = 1) ->
     """Write OUT/{train,dev,test}.ptb, one tree a line."""
     out.mkdir(parents=True, exist_ok=True)
     for part, trees in treebank(train, dev, test, seed).items():
-        (out / f"{part}.ptb").write_text("".join(f"{line}\n" for line in trees), encoding="utf-8", newline="\n")
+        (out / f"{part}.ptb").write_text(
+            "".join(f"{line}\n" for line in trees), encoding="utf-8", newline="\n"
+        )
 
 
 def _sentence(source: random.Random, depth: int, ending: str = "") -> str:
-    return f"(S {_noun_phrase(source)} {_verb_phrase(source, depth)}{' ' if ending else ''}{ending})"
+    return (
+        f"(S {_noun_phrase(source)} {_verb_phrase(source, depth)}{' ' if ending else ''}{ending})"
+    )
 
 
 def _noun_phrase(source: random.Random) -> str:
@@ -51,6 +56,8 @@ def _noun_phrase(source: random.Random) -> str:
 
 def _verb_phrase(source: random.Random, depth: int) -> str:
     if depth < _DEEPEST and source.random() < 0.25:
-        return f"(VP (VBZ {source.choice(_THINKING)}) (SBAR (IN that) {_sentence(source, depth + 1)}))"
+        return (
+            f"(VP (VBZ {source.choice(_THINKING)}) (SBAR (IN that) {_sentence(source, depth + 1)}))"
+        )
     place = f" (PP (IN in) {_noun_phrase(source)})" if source.random() < 0.3 else ""
     return f"(VP (VBZ {source.choice(_VERBS)}) {_noun_phrase(source)}{place})"

@@ -1,7 +1,8 @@
 """The splits of a treebank, for recipes/wsj_parsing.sh.
 
-treebank.py wsj|named|toy MOST OUT PATH...   write OUT, complete or absent: the cleaned trees of each split, one a line,
-                                             at most MOST (0: all), in {train,dev,test}.ptb
+treebank.py wsj|named|toy MOST OUT PATH...   write OUT, complete or absent: the cleaned trees of
+                                             each split, one a line, at most MOST (0: all), in
+                                             {train,dev,test}.ptb
 
 wsj     PATH is the Penn Treebank (LDC99T42), or its directory that holds the sections 00 to 24
 named   PATHs are files and directories of trees, or one directory of them, named train, dev (or valid) and test
@@ -19,7 +20,12 @@ from pathlib import Path
 from report import user_errors
 from toy_trees import write_treebank
 
-from nmt_cli.annexes.parsing.trees import TREEBANK_ENDINGS, read_clean_trees, tree_line, treebank_files
+from nmt_cli.annexes.parsing.trees import (
+    TREEBANK_ENDINGS,
+    read_clean_trees,
+    tree_line,
+    treebank_files,
+)
 from nmt_cli.errors import UsageError
 
 SECTIONS = {"train": range(2, 22), "dev": [22], "test": [23]}
@@ -33,9 +39,16 @@ def wsj_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
         raise UsageError(f"--ldc takes one directory, not {len(paths)}")
     (top,) = paths
     root = top if (top / "23").is_dir() else _sections_below(top)
-    missing = [f"{n:02}" for numbers in SECTIONS.values() for n in numbers if not (root / f"{n:02}").is_dir()]
+    missing = [
+        f"{n:02}"
+        for numbers in SECTIONS.values()
+        for n in numbers
+        if not (root / f"{n:02}").is_dir()
+    ]
     if missing:
-        raise UsageError(f"{root}: the sections {', '.join(missing)} are missing; 02 to 23 are needed")
+        raise UsageError(
+            f"{root}: the sections {', '.join(missing)} are missing; 02 to 23 are needed"
+        )
     return {
         split: [path for number in numbers for path in treebank_files(str(root / f"{number:02}"))]
         for split, numbers in SECTIONS.items()
@@ -43,11 +56,19 @@ def wsj_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def _sections_below(top: Path) -> Path:
-    """Return the directory of the sections, preferably of the merged files, which have tags and brackets."""
-    found = sorted(path.parent for path in top.rglob("23") if path.is_dir() and path.parent.name.lower() == "wsj")
+    """Return the directory of the sections, preferably of the merged files, which have tags and
+    brackets.
+    """
+    found = sorted(
+        path.parent
+        for path in top.rglob("23")
+        if path.is_dir() and path.parent.name.lower() == "wsj"
+    )
     merged = [path for path in found if "mrg" in str(path.relative_to(top)).lower()] or found
     if not merged:
-        raise UsageError(f"--ldc {top}: there is no directory wsj/23 in it; parsed/mrg/wsj/00 to 24 are needed")
+        raise UsageError(
+            f"--ldc {top}: there is no directory wsj/23 in it; parsed/mrg/wsj/00 to 24 are needed"
+        )
     return merged[0]
 
 
@@ -55,19 +76,25 @@ def named_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
     """Return the files of each split by their names; without a test set, the dev set is used."""
     if len(paths) == 1 and paths[0].is_dir():
         inner = sorted(paths[0].iterdir())
-        paths = [p for p in inner if p.is_dir() or p.name.removesuffix(".gz").endswith(TREEBANK_ENDINGS)]
+        paths = [
+            p for p in inner if p.is_dir() or p.name.removesuffix(".gz").endswith(TREEBANK_ENDINGS)
+        ]
     files: dict[str, list[Path]] = {split: [] for split in NAMES}
     for path in paths:
         words = set(re.split(r"[^a-z]+", path.name.lower()))
         splits = [split for split, names in NAMES.items() if words & set(names)]
         if len(splits) != 1:
             raise UsageError(
-                f"--treebank {path}: the name must contain one of train, dev and test, as my.train.ptb does"
+                f"--treebank {path}: the name must contain one of train, dev and test, as "
+                "my.train.ptb does"
             )
         files[splits[0]] += treebank_files(str(path))
     for split in ("train", "dev"):
         if not files[split]:
-            raise UsageError(f"--treebank: no file name contains {' or '.join(NAMES[split])}, as my.{split}.ptb does")
+            raise UsageError(
+                f"--treebank: no file name contains {' or '.join(NAMES[split])}, as my.{split}.ptb "
+                "does"
+            )
     if not files["test"]:
         print("no file name contains test: the dev set is also the test set", file=sys.stderr)
         files["test"] = files["dev"]
@@ -82,7 +109,9 @@ def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
         lines = [tree_line(tree) for tree in itertools.islice(trees, most or None)]
         if not lines:
             raise UsageError(f"{split}: the files hold no trees")
-        (out / f"{split}.ptb").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        (out / f"{split}.ptb").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n"
+        )
         print(f"{split}: {len(lines):,} trees of {len(paths):,} files", file=sys.stderr)
 
 

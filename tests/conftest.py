@@ -18,13 +18,14 @@ import pytest
 # Before torch is imported: tests run side by side, one thread each.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Tests started in the background, or under nohup, inherit ignored signals, and would hand them on to all that they run.
+# Tests started in the background, or under nohup, inherit ignored signals, and would hand them on
+# to all that they run.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# A busy machine is no fault of the code. `make test` draws the same examples each time, so that who breaks nothing sees
-# nothing break; `make faults` draws new ones, and more.
-# A bare machine with a GPU lacks hypothesis and pytest-timeout, which the tests of a GPU do not need.
+# A busy machine is no fault of the code. `make test` draws the same examples each time, so that who
+# breaks nothing sees nothing break; `make faults` draws new ones, and more. A bare machine with a
+# GPU lacks hypothesis and pytest-timeout, which the tests of a GPU do not need.
 if find_spec("hypothesis"):
     from hypothesis import settings
 
@@ -33,7 +34,11 @@ if find_spec("hypothesis"):
     settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else "steady")
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "tests" / "support"), str(ROOT)]  # scripts, and benchmarks
+sys.path[:0] = [
+    str(ROOT / "recipes"),
+    str(ROOT / "tests" / "support"),
+    str(ROOT),
+]  # scripts, and benchmarks
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,8 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def nmt(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
-    """Run `nmt ARGUMENTS` in this process, on a terminal of 120 columns; return exit code, stdout and stderr."""
+def nmt(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Run `nmt ARGUMENTS` in this process, on a terminal of 120 columns; return exit code, stdout
+    and stderr.
+    """
     from nmt_cli.cli import main
 
     monkeypatch.setenv("COLUMNS", "120")
@@ -71,7 +80,9 @@ def forked_nmt() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data: the environment variable NMT_SHARED_DATA, or shared/data beside the checkout."""
+    """The folder of real data: the environment variable NMT_SHARED_DATA, or shared/data beside the
+    checkout.
+    """
     folder = Path(os.environ.get("NMT_SHARED_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip("needs real data: set NMT_SHARED_DATA to its folder")
@@ -80,14 +91,20 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared data of a task with a known answer: the numbers 0 to 999, written in English, into German."""
+    """Prepared data of a task with a known answer: the numbers 0 to 999, written in English, into
+    German.
+    """
     from numbers_below_1000 import name
 
     from nmt_cli import registry
     from nmt_cli.commands.prepare import PrepareOptions, prepare
 
     folder = tmp_path_factory.mktemp("tiny")
-    splits = {"train": [n for n in range(1000) if n % 10], "valid": range(0, 1000, 20), "test": range(10, 1000, 20)}
+    splits = {
+        "train": [n for n in range(1000) if n % 10],
+        "valid": range(0, 1000, 20),
+        "test": range(10, 1000, 20),
+    }
     for split, numbers in splits.items():
         for language in ("en", "de"):
             lines = "".join(f"{name(n, language)}\n" for n in numbers)
@@ -95,7 +112,11 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     registry.discover(homes=("tasks",))
     prefixes = {split: str(folder / split) for split in splits}
     settings = PrepareOptions(
-        out=folder / "data", train=(prefixes["train"],), valid=prefixes["valid"], test=prefixes["test"], workers=1
+        out=folder / "data",
+        train=(prefixes["train"],),
+        valid=prefixes["valid"],
+        test=prefixes["test"],
+        workers=1,
     )
     prepare(settings, {"source_lang": "en", "target_lang": "de", "vocab_size": 120})
     return folder / "data"

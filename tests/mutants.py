@@ -1,9 +1,11 @@
-"""Break the code in each way that `mutations.toml` lists, and check that the tests of that file then fail.
+"""Break the code in each way that `mutations.toml` lists, and check that the tests of that file
+then fail.
 
     python -m tests.mutants [NAME ...]    all mutations, or those of these names, WORKERS (2) at a time
 
-A mutation replaces a text that occurs once in its file, in a temporary copy of the tree. First, the same tests must
-pass in a copy without a mutation. The exit code is 1 if a mutation survives or cannot be tried.
+A mutation replaces a text that occurs once in its file, in a temporary copy of the tree. First, the
+same tests must pass in a copy without a mutation. The exit code is 1 if a mutation survives or
+cannot be tried.
 """
 
 from __future__ import annotations
@@ -24,7 +26,18 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "mutations.toml"
 COPIED = ("nmt_cli", "tests", "recipes", "pyproject.toml")
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--timeout", "240")
+PYTEST = (
+    "-m",
+    "pytest",
+    "-x",
+    "-q",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:cacheprovider",
+    "--timeout",
+    "240",
+)
 OUTCOMES = {0: "survived", 1: "killed"}  # by pytest's exit code
 
 
@@ -46,7 +59,9 @@ class Mutation(NamedTuple):
         file = root / self.path
         content = file.read_text(encoding="utf-8")
         if content.count(self.old) != 1:
-            raise ValueError(f"{self.name}: occurs {content.count(self.old)} times in {self.path}: {self.old!r}")
+            raise ValueError(
+                f"{self.name}: occurs {content.count(self.old)} times in {self.path}: {self.old!r}"
+            )
         file.write_text(content.replace(self.old, self.new), encoding="utf-8")
 
 
@@ -83,7 +98,10 @@ def attempt(tree: Path, mutation: Mutation) -> bool:
     """Print what becomes of the mutation, and return whether it is killed."""
     began = time.monotonic()
     result = outcome(tree, mutation.tests, mutation)
-    print(f"{result:9} {time.monotonic() - began:5.0f} s  {mutation.name}  {mutation.path}", flush=True)
+    print(
+        f"{result:9} {time.monotonic() - began:5.0f} s  {mutation.name}  {mutation.path}",
+        flush=True,
+    )
     return result == "killed"
 
 

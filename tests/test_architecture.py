@@ -18,20 +18,33 @@ import nmt_cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nmt_cli"
-MODULES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py", PACKAGE / "annexes" / "__init__.py"})
-"""Every module but the package itself, whose names come from above: see `test_package_hands_its_names_on_lazily`."""
+MODULES = sorted(
+    set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py", PACKAGE / "annexes" / "__init__.py"}
+)
+"""Every module but the package itself, whose names come from above: see
+`test_package_hands_its_names_on_lazily`.
+"""
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-LEVELS = {match[1]: int(match[2]) for match in re.finditer(r"^  (\w+)(?:\.py|/) +(\d)  ", PAGE, re.MULTILINE)}
+LEVELS = {
+    match[1]: int(match[2])
+    for match in re.finditer(r"^  (\w+)(?:\.py|/) +(\d)  ", PAGE, re.MULTILINE)
+}
 LEVELS["__main__"] = 8
-"""The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
+"""The level of every directory and file in the package's root; a part imports from lower levels and
+from itself.
+"""
 
 STRANGERS = ("models", "criteria", "optim", "tasks")
-"""Parts that only the registry brings together, so that each of their files can be replaced by another."""
+"""Parts that only the registry brings together, so that each of their files can be replaced by
+another.
+"""
 
 
 def part(module: str) -> str:
-    """The part of a module: "decoding" for nmt_cli.decoding.outputs, "parsing" for nmt_cli.annexes.parsing.trees."""
+    """The part of a module: "decoding" for nmt_cli.decoding.outputs, "parsing" for
+    nmt_cli.annexes.parsing.trees.
+    """
     return module.removeprefix("nmt_cli.").removeprefix("annexes.").split(".")[0]
 
 
@@ -62,9 +75,13 @@ def is_module(name: str) -> bool:
 
 
 def imports_of(path: Path) -> set[str]:
-    """The modules of the package that the file imports. The package itself is none: it only knows its version."""
+    """The modules of the package that the file imports. The package itself is none: it only knows
+    its version.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {name for name in imported_modules(tree) if name.startswith("nmt_cli.")} - {module_name(path)}
+    return {name for name in imported_modules(tree) if name.startswith("nmt_cli.")} - {
+        module_name(path)
+    }
 
 
 def test_imports_run_downward() -> None:
@@ -82,10 +99,15 @@ def test_imports_run_downward() -> None:
 
 def test_the_core_names_no_annex_and_no_other_program() -> None:
     others = re.compile(
-        "gnmt|convs2s|bytenet|deep.?att|marian|hugging|ctranslate|fairseq|opennmt|starlette|uvicorn", re.IGNORECASE
+        "gnmt|convs2s|bytenet|deep.?att|marian|hugging|ctranslate|fairseq|opennmt|starlette|uvicorn",
+        re.IGNORECASE,
     )
     core = [path for path in MODULES if not is_annex(module_name(path))]
-    named = [(path.name, found[0]) for path in core if (found := others.search(path.read_text(encoding="utf-8")))]
+    named = [
+        (path.name, found[0])
+        for path in core
+        if (found := others.search(path.read_text(encoding="utf-8")))
+    ]
     assert named == []
 
 
@@ -111,17 +133,28 @@ def test_directories_do_nothing_when_imported() -> None:
 def loaded(code: str) -> set[str]:
     """Return the modules that are loaded after `code` has run in a new process."""
     code = f"{code}\nimport json, sys\nprint('\\nMODULES' + json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     return set(json.loads(done.stdout.rpartition("MODULES")[2]))
 
 
 def test_the_package_imports_its_names_when_they_are_used() -> None:
-    assert not any(name == "torch" or name.startswith("nmt_cli.") for name in loaded("import nmt_cli"))
+    assert not any(
+        name == "torch" or name.startswith("nmt_cli.") for name in loaded("import nmt_cli")
+    )
     assert all(getattr(nmt_cli, name) is not None for name in nmt_cli.__all__)
-    assert [name for name in dir(nmt_cli) if not name.startswith("_")] == sorted(set(nmt_cli.__all__) - {"__version__"})
+    assert [name for name in dir(nmt_cli) if not name.startswith("_")] == sorted(
+        set(nmt_cli.__all__) - {"__version__"}
+    )
 
 
-SELECTED = {"model": "moe_transformer", "attention": "rotary", "criterion": "expected_reward", "optimizer": "sgd"}
+SELECTED = {
+    "model": "moe_transformer",
+    "attention": "rotary",
+    "criterion": "expected_reward",
+    "optimizer": "sgd",
+}
 
 
 def test_help_needs_no_torch() -> None:
@@ -142,10 +175,19 @@ def test_help_needs_no_torch() -> None:
                 "train",
             )
         ),
-        ["train", "--help", *(word for kind, name in SELECTED.items() for word in (f"--{kind}", name))],
+        [
+            "train",
+            "--help",
+            *(word for kind, name in SELECTED.items() for word in (f"--{kind}", name)),
+        ],
         ["train", "--list-presets"],
     ):
-        lines += ["try:", f"    main({arguments})", "except SystemExit as end:", "    assert not end.code"]
+        lines += [
+            "try:",
+            f"    main({arguments})",
+            "except SystemExit as end:",
+            "    assert not end.code",
+        ]
     assert "torch" not in loaded("\n".join(lines))
 
 
@@ -162,7 +204,17 @@ CHANGING = {
     "copymode",
     "move",
 }
-CHANGING |= {"write_text", "write_bytes", "copytree", "copy", "copy2", "copyfile", "symlink", "link", "truncate"}
+CHANGING |= {
+    "write_text",
+    "write_bytes",
+    "copytree",
+    "copy",
+    "copy2",
+    "copyfile",
+    "symlink",
+    "link",
+    "truncate",
+}
 
 MAY_CHANGE = {
     ("nmt_cli/checkpoint.py", "shutil.copymode"),  # safetensors writes the file by its name
@@ -181,13 +233,21 @@ def changes_files(call: ast.Call) -> bool:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     text = ast.unparse(call.func)
     if name == "open" and text != "os.open":
-        modes = [value.value for value in call.args if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+        modes = [
+            value.value
+            for value in call.args
+            if isinstance(value, ast.Constant) and isinstance(value.value, str)
+        ]
         opened_by_us = call.args and "durable.open_ours" in ast.unparse(call.args[0])
-        return not opened_by_us and any(re.fullmatch(r"[rwabt+]*[wa+][rwabt+]*", mode) for mode in modes)
+        return not opened_by_us and any(
+            re.fullmatch(r"[rwabt+]*[wa+][rwabt+]*", mode) for mode in modes
+        )
     if name == "replace":  # Path.replace has one argument, str.replace two
         return text == "os.replace" or (len(call.args) == 1 and not call.keywords)
     others = ("durable.", "checkpoint.", "dict")
-    changing = name in CHANGING and isinstance(call.func, ast.Attribute) and not text.startswith(others)
+    changing = (
+        name in CHANGING and isinstance(call.func, ast.Attribute) and not text.startswith(others)
+    )
     return changing or text in ("os.open", "os.remove")
 
 
@@ -203,7 +263,9 @@ def test_one_file_writes_renames_and_deletes() -> None:
 
 
 def test_tests_mirror_the_package() -> None:
-    """tests/unit/data/test_x.py is for nmt_cli/data/x.py, tests/annexes/parsing/test_x.py for that annex's x.py."""
+    """tests/unit/data/test_x.py is for nmt_cli/data/x.py, tests/annexes/parsing/test_x.py for that
+    annex's x.py.
+    """
     places = [(ROOT / "tests" / "unit", PACKAGE), (ROOT / "tests" / "annexes", PACKAGE / "annexes")]
     strays = [
         test
@@ -215,7 +277,9 @@ def test_tests_mirror_the_package() -> None:
 
 
 def subject_exists(test: Path, package: Path) -> bool:
-    """Whether the module exists that `test` is named for; test_translator_errors.py may cover part of translator.py."""
+    """Whether the module exists that `test` is named for; test_translator_errors.py may cover part
+    of translator.py.
+    """
     stem = test.stem.removeprefix("test_")
     subjects = {path.stem for path in (package / test.parent).glob("*.py")}
     return any(stem == subject or stem.startswith(f"{subject}_") for subject in subjects)
@@ -224,5 +288,7 @@ def subject_exists(test: Path, package: Path) -> bool:
 def test_every_file_of_the_package_is_in_the_wheel() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         patterns = tomllib.load(file)["tool"]["setuptools"]["package-data"]["nmt_cli"]
-    files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    files = {
+        path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
     assert files == {path for pattern in patterns for path in PACKAGE.glob(pattern)}

@@ -1,4 +1,6 @@
-"""The tests that need a GPU run on a bare machine, which has the packages of training and pytest only."""
+"""The tests that need a GPU run on a bare machine, which has the packages of training and pytest
+only.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,29 @@ sys.meta_path.insert(0, Bare())
 
 
 def test_the_tests_of_training_need_few_packages(tmp_path: Path) -> None:
-    """A run on the data of `test_the_host_does_not_wait_for_the_gpu`, and the collection of that test."""
+    """A run on the data of `test_the_host_does_not_wait_for_the_gpu`, and the collection of that
+    test.
+    """
     (tmp_path / "without.py").write_text(WITHOUT)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     names = "host_does_not_wait or losses_are_read or float16"
     files = ["tests/unit/training/test_trainer.py", "tests/annexes/table2/test_recurrent.py"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "without", "-p", "no:cacheprovider", *files, "-k", names]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "without",
+        "-p",
+        "no:cacheprovider",
+        *files,
+        "-k",
+        names,
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout

@@ -1,4 +1,6 @@
-"""The tutorial, docs/book: its exercises can be solved, its checks fail on what is wrong, its chapters are executed."""
+"""The tutorial, docs/book: its exercises can be solved, its checks fail on what is wrong, its
+chapters are executed.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,33 @@ import solutions  # noqa: E402
 def functions(module: ModuleType) -> dict[str, str]:
     """The public functions that `module` defines, with their signatures."""
     found = inspect.getmembers(module, inspect.isfunction)
-    return {name: str(inspect.signature(each)) for name, each in found if each.__module__ == module.__name__}
+    return {
+        name: str(inspect.signature(each))
+        for name, each in found
+        if each.__module__ == module.__name__
+    }
 
 
 def checked(answers: str, folder: Path, *arguments: str) -> dict[str, set[str]]:
     """Check the module `answers`; return the names of the checks by "PASSED" and "FAILED"."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-q", str(folder), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-rA",
+        "-q",
+        str(folder),
+        *arguments,
+    ]
     done = subprocess.run(
-        command, env={**os.environ, "NMT_BOOK_ANSWERS": answers}, cwd=ROOT, capture_output=True, text=True, timeout=300
+        command,
+        env={**os.environ, "NMT_BOOK_ANSWERS": answers},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     outcomes: dict[str, set[str]] = {"PASSED": set(), "FAILED": set()}
     for outcome, name in re.findall(r"^(PASSED|FAILED) \S*::test_(\w+)", done.stdout, re.MULTILINE):
@@ -79,21 +100,31 @@ def test_mistakes_are_found(tmp_path: Path) -> None:
 
 def test_exercises_solutions_and_chapters_agree() -> None:
     assert functions(exercises) == functions(solutions)
-    shown = [name for page in CHAPTERS for name in re.findall(r"exercises\.py\n:pyobject: (\w+)", page.read_text())]
+    shown = [
+        name
+        for page in CHAPTERS
+        for name in re.findall(r"exercises\.py\n:pyobject: (\w+)", page.read_text())
+    ]
     assert sorted(shown) == sorted(functions(exercises))
 
 
 def test_every_chapter_is_executed_and_listed() -> None:
-    listed = re.findall(r"^(\d+-\w+)$", (BOOK / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^(\d+-\w+)$", (BOOK / "index.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(listed) == sorted(page.stem for page in CHAPTERS)
     for page in CHAPTERS:
         text = page.read_text(encoding="utf-8")
-        assert text.startswith("---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n\n# "), page
+        assert text.startswith(
+            "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n\n# "
+        ), page
         assert "```python" not in text, f"{page}: a block that is not executed"
 
 
 def test_a_failing_block_fails_the_build(tmp_path: Path) -> None:
-    """With the flags of `make docs` and the site's own configuration, without the reference of commands."""
+    """With the flags of `make docs` and the site's own configuration, without the reference of
+    commands.
+    """
     pytest.importorskip("myst_nb")
     pytest.importorskip("furo")
     pages = tmp_path / "pages"
@@ -102,11 +133,15 @@ def test_a_failing_block_fails_the_build(tmp_path: Path) -> None:
     before, after = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8").split(reference)
     (pages / "conf.py").write_text(before + after, encoding="utf-8")
     header = CHAPTERS[0].read_text(encoding="utf-8").partition("# ")[0]
-    (pages / "index.md").write_text(f"{header}# Page\n\n```{{code-cell}} python\nassert 1 + 1 == 3\n```\n")
+    (pages / "index.md").write_text(
+        f"{header}# Page\n\n```{{code-cell}} python\nassert 1 + 1 == 3\n```\n"
+    )
     flags = "-q -W --keep-going -b html".split()
     command = [sys.executable, "-m", "sphinx", *flags, str(pages), str(tmp_path / "build")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "assert 1 + 1 == 3" in done.stderr
     warnings = [line for line in done.stderr.split("\n") if "WARNING: " in line]
-    assert all("Executing notebook failed" in line or "[mystnb.exec]" in line for line in warnings), warnings
+    assert all(
+        "Executing notebook failed" in line or "[mystnb.exec]" in line for line in warnings
+    ), warnings

@@ -1,4 +1,6 @@
-"""The documents keep their promises: links lead somewhere, commands and their flags are accepted, lines stay short."""
+"""The documents keep their promises: links lead somewhere, commands and their flags are accepted,
+lines stay short.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from nmt_cli.training.settings import TrainingConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 GENERATED = ROOT / "docs" / "reference" / "commands.md"
-PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").rglob("*.md")} - {GENERATED})
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").rglob("*.md")}
+    - {GENERATED}
+)
 SCRIPTS = sorted((ROOT / "recipes").rglob("*.sh"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CALL = re.compile(rf"(?:^|[\s`/])(?:nmt|-m nmt_cli) ((?:{'|'.join(command_names())})(?:\s.*|$))")
@@ -41,7 +46,9 @@ def shell_lines(page: Path) -> Iterator[str]:
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of a shell command up to a pipe, a redirection or a comment; placeholders become 1."""
+    """Return the words of a shell command up to a pipe, a redirection or a comment; placeholders
+    become 1.
+    """
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>&;")
     lexer.whitespace_split = True
     words = []
@@ -54,7 +61,9 @@ def words_of(line: str) -> list[str]:
 
 
 def calls(page: Path) -> Iterator[list[str]]:
-    """Yield the words of every `nmt COMMAND ...` in the page's blocks, and `train ...` for the flags of a recipe."""
+    """Yield the words of every `nmt COMMAND ...` in the page's blocks, and `train ...` for the
+    flags of a recipe.
+    """
     for line in shell_lines(page):
         if call := CALL.search(line):
             yield words_of(re.split("  +", call[1])[0])
@@ -63,16 +72,22 @@ def calls(page: Path) -> Iterator[list[str]]:
 
 
 def problem(words: list[str]) -> str:
-    """Return the message that `nmt WORDS` ends with before it does anything, nothing if it is accepted.
+    """Return the message that `nmt WORDS` ends with before it does anything, nothing if it is
+    accepted.
 
-    Calls that import a module are not tried, as the module is not here; calls may leave out what is required.
+    Calls that import a module are not tried, as the module is not here; calls may leave out what is
+    required.
     """
     name, *rest = words
     if rest and "--import" not in rest:
         try:
             checked(name).main(rest, standalone_mode=False)
         except (UsageError, typer.TyperException) as error:
-            return "" if str(error).startswith("Missing parameter") else f"nmt {' '.join(words)}: {error}"
+            return (
+                ""
+                if str(error).startswith("Missing parameter")
+                else f"nmt {' '.join(words)}: {error}"
+            )
     return ""
 
 
@@ -84,7 +99,9 @@ def checked(name: str) -> Any:
         if name == "train":
             resolve(TrainingConfig, flags or {}, preset=options.preset)
         if name == "prepare":
-            settings = sections({COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK}, **filter_configs())
+            settings = sections(
+                {COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK}, **filter_configs()
+            )
             _ = [section.instance() for section in settings.values()]
 
     return click_command(name, dataclasses.replace(load(name), run=run))
@@ -103,32 +120,57 @@ def test_a_page(page: Path) -> None:
     targets = [target for target in LINK.findall(text) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
     assert list(filter(None, map(problem, calls(page)))) == []
-    assert [line for line in text.split("\n") if len(line) > LONGEST_LINE and not line.lstrip().startswith("|")] == []
+    assert [
+        line
+        for line in text.split("\n")
+        if len(line) > LONGEST_LINE and not line.lstrip().startswith("|")
+    ] == []
 
 
 def test_the_examples_of_the_help_are_accepted() -> None:
     examples = [(name, example) for name in command_names() for example in load(name).examples]
     assert all(example.split()[:2] == ["nmt", name] for name, example in examples)
-    assert list(filter(None, (problem(words_of(example.replace("\\\n", ""))[1:]) for _, example in examples))) == []
+    assert (
+        list(
+            filter(
+                None,
+                (problem(words_of(example.replace("\\\n", ""))[1:]) for _, example in examples),
+            )
+        )
+        == []
+    )
 
 
 def test_flags_in_prose_and_in_recipes_exist() -> None:
     """Of calls that are not whole commands, the names of the flags are checked."""
     unknown = []
     texts = {page: re.findall(r"`nmt [^`]*`", page.read_text(encoding="utf-8")) for page in PAGES}
-    texts |= {script: re.sub(r"\\\n *", "", script.read_text("utf-8")).split("\n") for script in SCRIPTS}
+    texts |= {
+        script: re.sub(r"\\\n *", "", script.read_text("utf-8")).split("\n") for script in SCRIPTS
+    }
     for path, lines in texts.items():
         for call in filter(None, map(CALL.search, lines)):
             name, *words = re.split(r"[\s`\"=]+", re.split(r" (?:\||>|<|&&|#) ", call[1])[0])
             given = {word for word in words if re.fullmatch(r"--[a-z][a-z0-9-]*", word)}
-            unknown += [(path.name, call[0], flag) for flag in given - flags_of(name) if "--import" not in words]
+            unknown += [
+                (path.name, call[0], flag)
+                for flag in given - flags_of(name)
+                if "--import" not in words
+            ]
     assert unknown == []
 
 
 @cache
 def flags_of(name: str) -> set[str]:
     parameters = click_command(name, load(name)).params
-    return {"--help", *(flag for parameter in parameters for flag in [*parameter.opts, *parameter.secondary_opts])}
+    return {
+        "--help",
+        *(
+            flag
+            for parameter in parameters
+            for flag in [*parameter.opts, *parameter.secondary_opts]
+        ),
+    }
 
 
 def test_the_pages_name_every_command() -> None:
@@ -141,12 +183,17 @@ def test_commands_that_fail_are_found() -> None:
     for wrong in ("--d-modle 4", "--d-model x", "--norm posst", "--preset x"):
         assert problem(["train", "data", "--out", "run", *wrong.split()])
     assert problem(["prepare", "--out", "data", "--train", "x", "--task", "parsign"])
-    assert words_of("nmt translate $RUN --beam N < a | nmt score - --ref b") == "nmt translate 1 --beam 1".split()
+    assert (
+        words_of("nmt translate $RUN --beam N < a | nmt score - --ref b")
+        == "nmt translate 1 --beam 1".split()
+    )
 
 
 def pinned(name: str) -> dict[str, str]:
     """The versions of a file of requirements, by name in lower case."""
-    found = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.findall(
+        r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE
+    )
     return {package.lower().replace("_", "-"): version for package, version in found}
 
 
@@ -155,9 +202,18 @@ def test_the_hashes_are_of_the_versions_that_are_tested() -> None:
     locked, tested = pinned("requirements-lock.txt"), pinned("constraints.txt")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
-    assert {re.split("[<>=]", requirement)[0] for requirement in needed} <= locked.keys() & tested.keys()
+    assert {
+        re.split("[<>=]", requirement)[0] for requirement in needed
+    } <= locked.keys() & tested.keys()
     assert {name: tested.get(name, version) for name, version in locked.items()} == locked
     of_pytorch = {name for name in locked if name.startswith(("nvidia-", "cuda-"))} | {"triton"}
     assert locked.keys() - tested.keys() <= of_pytorch
-    entries = (ROOT / "requirements-lock.txt").read_text(encoding="utf-8").replace("\\\n", "").split("\n")[2:-1]
-    assert all(re.fullmatch(r"\S+==\S+(\s+--hash=sha256:[0-9a-f]{64}){1,3}", entry) for entry in entries)
+    entries = (
+        (ROOT / "requirements-lock.txt")
+        .read_text(encoding="utf-8")
+        .replace("\\\n", "")
+        .split("\n")[2:-1]
+    )
+    assert all(
+        re.fullmatch(r"\S+==\S+(\s+--hash=sha256:[0-9a-f]{64}){1,3}", entry) for entry in entries
+    )

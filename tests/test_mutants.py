@@ -28,7 +28,9 @@ def test_every_mutation_has_a_name_and_tests() -> None:
     found = list(mutations())
     assert len(found) >= 60
     assert Counter(mutation.name for mutation in found).most_common(1)[0][1] == 1
-    assert all((ROOT / place.split("::")[0]).exists() for mutation in found for place in mutation.tests)
+    assert all(
+        (ROOT / place.split("::")[0]).exists() for mutation in found for place in mutation.tests
+    )
 
 
 def test_a_text_that_occurs_twice_is_refused(tmp_path: Path) -> None:

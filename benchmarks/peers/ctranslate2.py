@@ -1,4 +1,6 @@
-"""CTranslate2 at its best: a worker of one thread for each core, and batches that give every worker an equal part."""
+"""CTranslate2 at its best: a worker of one thread for each core, and batches that give every worker
+an equal part.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ def build(setup: Setup) -> System:
     with tempfile.TemporaryDirectory() as folder:
         write(*load_model(Path(setup.checkpoint)), Path(folder))
         translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type=setup.dtype, inter_threads=setup.cores, intra_threads=1
+            folder,
+            device="cpu",
+            compute_type=setup.dtype,
+            inter_threads=setup.cores,
+            intra_threads=1,
         )
 
     def translate(sources: Ids) -> Ids:

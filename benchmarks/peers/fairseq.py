@@ -62,9 +62,14 @@ def load(setup: Setup, words: Any) -> Any:
         "layers": setup.layers,
         "attention_heads": setup.heads,
     }
-    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in values.items()}
+    sides = {
+        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in values.items()
+    }
     arguments = argparse.Namespace(
-        **sides, share_all_embeddings=True, max_source_positions=POSITIONS, max_target_positions=POSITIONS
+        **sides,
+        share_all_embeddings=True,
+        max_source_positions=POSITIONS,
+        max_target_positions=POSITIONS,
     )
     base_architecture(arguments)
     model: Any = TransformerModel.build_model(
@@ -76,10 +81,16 @@ def load(setup: Setup, words: Any) -> Any:
     arrays = dict(fairseq_layers(weights))
     arrays |= {f"{side}.embed_tokens.weight": embedding for side in ("encoder", "decoder")}
     arrays["decoder.output_projection.weight"] = embedding
-    model.load_state_dict({**model.state_dict(), **{name: torch.from_numpy(array) for name, array in arrays.items()}})
+    model.load_state_dict(
+        {**model.state_dict(), **{name: torch.from_numpy(array) for name, array in arrays.items()}}
+    )
     for layer in model.encoder.layers:
-        layer.load_to_BT = False  # its call of PyTorch's fused layer fails with a PyTorch newer than 1.13
-    table = np.concatenate([np.zeros((words.pad() + 1, setup.width), np.float32), sinusoids(POSITIONS, setup.width)])
+        layer.load_to_BT = (
+            False  # its call of PyTorch's fused layer fails with a PyTorch newer than 1.13
+        )
+    table = np.concatenate(
+        [np.zeros((words.pad() + 1, setup.width), np.float32), sinusoids(POSITIONS, setup.width)]
+    )
     for side in (model.encoder, model.decoder):
         side.embed_positions.weights = torch.from_numpy(table)
     model.eval()

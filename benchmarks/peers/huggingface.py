@@ -21,7 +21,9 @@ def build(setup: Setup) -> System:
     arrays = {f"model.{name}": array for name, array in fairseq_layers(weights)}
     arrays |= {f"model.{side}.embed_positions.weight": positions for side in ("encoder", "decoder")}
     arrays |= {
-        name: embedding for name in model.state_dict() if name.endswith(("shared.weight", "embed_tokens.weight"))
+        name: embedding
+        for name in model.state_dict()
+        if name.endswith(("shared.weight", "embed_tokens.weight"))
     }
     arrays["lm_head.weight"] = embedding
     arrays["final_logits_bias"] = model.final_logits_bias.numpy()
@@ -48,7 +50,9 @@ def build(setup: Setup) -> System:
 
 
 def config_of(size: Size) -> MarianConfig:
-    """Return the configuration of the paper's model of this size; its dropout of 0.1 is the default."""
+    """Return the configuration of the paper's model of this size; its dropout of 0.1 is the
+    default.
+    """
     return MarianConfig(
         vocab_size=size.vocabulary,
         d_model=size.width,

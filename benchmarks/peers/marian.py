@@ -34,15 +34,28 @@ def build(setup: Setup) -> System:
         write_model(folder, setup, vocabulary)
         if setup.dtype != "float32":
             model = folder / "model.bin"
-            run("convert", {"from": folder / "model.npz", "to": model, "gemm-type": GEMM[setup.dtype]})
-        flags = {"models": model, "vocabs": [vocabulary] * 2, "beam_size": setup.beam, "normalize": setup.alpha}
-        translator = pymarian.Translator(**flags, mini_batch=1000, cpu_threads=setup.cores, quiet="")
+            run(
+                "convert",
+                {"from": folder / "model.npz", "to": model, "gemm-type": GEMM[setup.dtype]},
+            )
+        flags = {
+            "models": model,
+            "vocabs": [vocabulary] * 2,
+            "beam_size": setup.beam,
+            "normalize": setup.alpha,
+        }
+        translator = pymarian.Translator(
+            **flags, mini_batch=1000, cpu_threads=setup.cores, quiet=""
+        )
 
     def translate(sources: Ids) -> Ids:
         # No output ends by itself, and the factor is that of the longest source, with its end.
         factor = (setup.steps - 0.5) / (max(map(len, sources)) + 1)
         lines = [" ".join(map(word, source)) for source in sources]
-        return [list(map(int, line.split())) for line in translator.translate(lines, **{"max-length-factor": factor})]
+        return [
+            list(map(int, line.split()))
+            for line in translator.translate(lines, **{"max-length-factor": factor})
+        ]
 
     return System(importlib.metadata.version("pymarian"), translate)
 
@@ -51,7 +64,9 @@ def write_vocabulary(folder: Path, size: int) -> Path:
     """Write the vocabulary with nmt's ids; return its path."""
     path = folder / "vocabulary.yml"
     words = [*SPECIAL, *map(word, range(len(SPECIAL), size))]
-    path.write_text("".join(f'"{entry}": {number}\n' for number, entry in enumerate(words)), encoding="utf-8")
+    path.write_text(
+        "".join(f'"{entry}": {number}\n' for number, entry in enumerate(words)), encoding="utf-8"
+    )
     return path
 
 
@@ -62,11 +77,19 @@ def run(command: str, flags: Mapping[str, Any]) -> None:
 
 def marian(command: str, flags: Mapping[str, Any]) -> list[str]:
     """Return the command line of a command of Marian."""
-    return [sys.executable, "-m", "pymarian", command, *pymarian.utils.kwargs_to_cli(**flags).split(" ")]
+    return [
+        sys.executable,
+        "-m",
+        "pymarian",
+        command,
+        *pymarian.utils.kwargs_to_cli(**flags).split(" "),
+    ]
 
 
 def model_flags(size: Size, vocabulary: Path) -> dict[str, Any]:
-    """Return the options for the paper's model of this size, with one matrix for source, target and output."""
+    """Return the options for the paper's model of this size, with one matrix for source, target and
+    output.
+    """
     return {
         "type": "transformer",
         "tied-embeddings-all": "",
@@ -82,17 +105,29 @@ def model_flags(size: Size, vocabulary: Path) -> dict[str, Any]:
 
 
 def write_model(folder: Path, setup: Setup, vocabulary: Path) -> None:
-    """Write model.npz with nmt's weights: Marian makes a model of the size, and its arrays are replaced."""
+    """Write model.npz with nmt's weights: Marian makes a model of the size, and its arrays are
+    replaced.
+    """
     text, model = folder / "line", folder / "model.npz"
     text.write_text(f"{word(len(SPECIAL))}\n", encoding="utf-8")
-    data = {"train-sets": [text] * 2, "model": model, "after-batches": 1, "cpu-threads": 1, "tempdir": folder}
+    data = {
+        "train-sets": [text] * 2,
+        "model": model,
+        "after-batches": 1,
+        "cpu-threads": 1,
+        "tempdir": folder,
+    }
     run("train", {**model_flags(setup, vocabulary), **data})
     arrays = dict(np.load(model))
     arrays |= {
         name: np.ascontiguousarray(array).reshape(arrays[name].shape)
         for name, array in marian_arrays(read(setup.checkpoint))
     }
-    arrays |= {name: np.zeros_like(arrays[name]) for name in arrays if re.search("_(self|context)_b.$", name)}
+    arrays |= {
+        name: np.zeros_like(arrays[name])
+        for name in arrays
+        if re.search("_(self|context)_b.$", name)
+    }
     arrays["decoder_ff_logit_out_b"] = np.zeros_like(arrays["decoder_ff_logit_out_b"])
     arrays["decoder_ff_logit_out_b"][0, EOS] = NEVER
     np.savez(model, **arrays)

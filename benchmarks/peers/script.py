@@ -1,4 +1,6 @@
-"""A script with CTranslate2, SentencePiece and sacremoses, as a user would write it: a file in, a file out."""
+"""A script with CTranslate2, SentencePiece and sacremoses, as a user would write it: a file in, a
+file out.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,20 @@ def main() -> None:
         source, target = options.moses
         normaliser, tokeniser = MosesPunctNormalizer(source), MosesTokenizer(source)
         detokeniser = MosesDetokenizer(target)
-        lines = [tokeniser.tokenize(normaliser.normalize(line), escape=False, return_str=True) for line in lines]
+        lines = [
+            tokeniser.tokenize(normaliser.normalize(line), escape=False, return_str=True)
+            for line in lines
+        ]
     if options.lowercase:
         lines = [line.lower() for line in lines]
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(options.pieces))
-    translator = ctranslate2.Translator(str(options.model), inter_threads=options.threads, intra_threads=1)
+    translator = ctranslate2.Translator(
+        str(options.model), inter_threads=options.threads, intra_threads=1
+    )
     tokens = pieces.encode(lines, out_type=str)
-    longest = max(map(len, tokens), default=0) + 50  # without it, an output that repeats itself has 256 tokens
+    longest = (
+        max(map(len, tokens), default=0) + 50
+    )  # without it, an output that repeats itself has 256 tokens
     results = translator.translate_batch(
         tokens, beam_size=4, length_penalty=0.6, max_batch_size=32, max_decoding_length=longest
     )

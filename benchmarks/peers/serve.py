@@ -1,7 +1,9 @@
-"""The process of a system that is measured: it loads a model, then waits for requests on standard input.
+"""The process of a system that is measured: it loads a model, then waits for requests on standard
+input.
 
-Requests and replies are lines of JSON. This file and the adapters beside it run in the interpreters of other programs,
-so they import nothing else of this project, but those of nmt and of CTranslate2, which is an extra of it.
+Requests and replies are lines of JSON. This file and the adapters beside it run in the interpreters
+of other programs, so they import nothing else of this project, but those of nmt and of CTranslate2,
+which is an extra of it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Size:
 
 @dataclass(frozen=True)
 class Setup(Size):
-    """What a system is told at the start. Ids: 0 padding, 1 unknown, 2 begin, 3 end of sentence, words from 4."""
+    """What a system is told at the start. Ids: 0 padding, 1 unknown, 2 begin, 3 end of sentence,
+    words from 4.
+    """
 
     checkpoint: str  # of nmt, whose weights all systems use
     dtype: str
@@ -53,7 +57,9 @@ class System(NamedTuple):
     """A loaded system."""
 
     version: str
-    translate: Translate  # sources without their end -> the best output of each; one call is one batch
+    translate: (
+        Translate  # sources without their end -> the best output of each; one call is one batch
+    )
 
 
 Build = Callable[[Setup], System]
@@ -64,7 +70,8 @@ def serve(build: Build, dtypes: Sequence[str], divided: bool = False) -> None:
 
     Args:
         dtypes: the types of arithmetic of this system.
-        divided: whether processes of one thread each translate a part of a call, as nmt's and CTranslate2's do.
+        divided: whether processes of one thread each translate a part of a call, as nmt's and
+            CTranslate2's do.
     """
 
     def start(fields: dict[str, Any]) -> tuple[str, Answer]:
@@ -83,18 +90,24 @@ def serve(build: Build, dtypes: Sequence[str], divided: bool = False) -> None:
 
 
 def check_dtype(dtype: str, dtypes: Sequence[str]) -> None:
-    """Refuse a type that a system does not have; without this, one that ignores it would be labelled with it."""
+    """Refuse a type that a system does not have; without this, one that ignores it would be
+    labelled with it.
+    """
     if dtype not in dtypes:
         raise SystemExit(f"it computes in {' or '.join(dtypes)} here, not in {dtype}")
 
 
 def divide(build: Build, setup: Setup) -> System:
-    """Return the system of `setup.cores` processes of one thread, each of which translates a part of a call."""
+    """Return the system of `setup.cores` processes of one thread, each of which translates a part
+    of a call.
+    """
     context = multiprocessing.get_context("fork")  # before `build`, which may start threads
     pipes = []
     for _ in range(setup.cores):
         ours, theirs = context.Pipe()
-        context.Process(target=translate_parts, args=(build, replace(setup, cores=1), theirs), daemon=True).start()
+        context.Process(
+            target=translate_parts, args=(build, replace(setup, cores=1), theirs), daemon=True
+        ).start()
         theirs.close()
         pipes.append(ours)
     versions = [receive(pipe) for pipe in pipes]
@@ -128,7 +141,8 @@ def answer_requests(start: Callable[[dict[str, Any]], tuple[str, Answer]]) -> No
     """Answer requests until standard input closes. What a library prints goes to standard error.
 
     Args:
-        start: takes the setup, which is the first line; returns the system's version and what answers requests.
+        start: takes the setup, which is the first line; returns the system's version and what
+            answers requests.
     """
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -144,10 +158,13 @@ def answer_requests(start: Callable[[dict[str, Any]], tuple[str, Answer]]) -> No
         reply(answer(json.loads(line)))
 
 
-def sample(translate: Translate, steps: int, sources: Ids, batch: int, seconds: float) -> dict[str, float]:
+def sample(
+    translate: Translate, steps: int, sources: Ids, batch: int, seconds: float
+) -> dict[str, float]:
     """Translate batches of `sources`, in turn, for at least `seconds`.
 
-    A call before starts workers and fills the processor's cache. Raises ValueError if an output is too short.
+    A call before starts workers and fills the processor's cache. Raises ValueError if an output is
+    too short.
     """
     translate(sources[:batch])
     sentences, elapsed = 0, 0.0

@@ -56,12 +56,16 @@ def read(checkpoint: str) -> Weights:
     weights = {}
     for name, entry in header.items():
         count, place = int(np.prod(entry["shape"])), start + entry["data_offsets"][0]
-        weights[name] = np.frombuffer(content, np.float32, count, place).reshape(entry["shape"]).copy()
+        weights[name] = (
+            np.frombuffer(content, np.float32, count, place).reshape(entry["shape"]).copy()
+        )
     return weights
 
 
 def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
-    """Yield the weights of the layers by fairseq's names, with biases of 0 for the attention, which has none here."""
+    """Yield the weights of the layers by fairseq's names, with biases of 0 for the attention, which
+    has none here.
+    """
     for name, array in weights.items():
         if not name.startswith(("encoder.", "decoder.")):
             continue
@@ -74,7 +78,9 @@ def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
 
 
 def marian_arrays(weights: Weights) -> Iterator[tuple[str, Any]]:
-    """Yield the weights by Marian's names: products from the right, and the sines of a position before its cosines."""
+    """Yield the weights by Marian's names: products from the right, and the sines of a position
+    before its cosines.
+    """
     width = weights["target_embedding.weight"].shape[1]
     order = np.r_[0:width:2, 1:width:2]
     yield "Wemb", weights["target_embedding.weight"][:, order]
@@ -95,4 +101,6 @@ def marian_arrays(weights: Weights) -> Iterator[tuple[str, Any]]:
 def sinusoids(length: int, width: int) -> Any:
     """The positional encoding of the paper's section 3.5, [length, width]."""
     angle = np.arange(length)[:, None] * np.exp(np.arange(0, width, 2) * (-np.log(10000.0) / width))
-    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, width).astype(np.float32)
+    return (
+        np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, width).astype(np.float32)
+    )

@@ -1,4 +1,6 @@
-"""What the chapters share: the text, one prepared corpus and one trained model, commands, and the look of plots."""
+"""What the chapters share: the text, one prepared corpus and one trained model, commands, and the
+look of plots.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ plt.rcParams.update(
         "axes.spines.right": False,
         "axes.prop_cycle": plt.cycler(color=["#3b8fd6", "#e07b39", "#4aa564", "#b36ad4"]),
         "svg.hashsalt": "book",  # the same plot has the same bytes
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), GRAY),
+        **dict.fromkeys(
+            ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), GRAY
+        ),
     }
 )
 set_matplotlib_formats("svg")
@@ -62,7 +66,12 @@ def nmt(line: str, last: int = 100) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "dumb"}
     environment.pop("FORCE_COLOR", None)  # Jupyter sets it
     done = subprocess.run(
-        command, cwd=WORK, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=WORK,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     if done.returncode:
         raise RuntimeError(done.stdout)
@@ -70,7 +79,8 @@ def nmt(line: str, last: int = 100) -> None:
 
 
 def number_names() -> Path:
-    """Write {train,valid,test}.{en,de}, the names of numbers below 10,000, unless they are there; return `WORK`.
+    """Write {train,valid,test}.{en,de}, the names of numbers below 10,000, unless they are there;
+    return `WORK`.
 
     All numbers below 100 are in the training text, because the others are composed of them.
     """
@@ -79,9 +89,16 @@ def number_names() -> Path:
         from number_names import name
 
         generator = random.Random(1)
-        drawn = [*generator.sample(range(100, 1000), 700), *generator.sample(range(1000, 10_000), 2700)]
+        drawn = [
+            *generator.sample(range(100, 1000), 700),
+            *generator.sample(range(1000, 10_000), 2700),
+        ]
         generator.shuffle(drawn)
-        splits = {"train": [*drawn[400:], *range(100)], "valid": drawn[:200], "test": drawn[200:400]}
+        splits = {
+            "train": [*drawn[400:], *range(100)],
+            "valid": drawn[:200],
+            "test": drawn[200:400],
+        }
         for split, language in itertools.product(splits, ("en", "de")):
             text = "".join(f"{name(n, language)}\n" for n in splits[split])
             (WORK / f"{split}.{language}").write_text(text, encoding="utf-8")
@@ -96,9 +113,7 @@ def prepared() -> Path:
     return WORK / "data"
 
 
-PREPARE = (
-    "prepare --source-lang en --target-lang de --train train --valid valid --test test --vocab-size 120 --out data"
-)
+PREPARE = "prepare --source-lang en --target-lang de --train train --valid valid --test test --vocab-size 120 --out data"
 
 
 def trained() -> Path:
@@ -113,7 +128,9 @@ TRAIN = f"train data --out run {SMALL} --max-steps 300 --save-every 20 --validat
 
 
 def transformer(vocabulary_size: int, **sizes: Any) -> Any:
-    """Return a Transformer with new weights; `sizes` are fields of `TransformerConfig`, by default the base model's."""
+    """Return a Transformer with new weights; `sizes` are fields of `TransformerConfig`, by default
+    the base model's.
+    """
     return registry.build(
         TransformerConfig(**sizes),
         attention=FullAttentionConfig(),
@@ -126,7 +143,9 @@ def transformer(vocabulary_size: int, **sizes: Any) -> Any:
 registry.discover()
 
 
-def heat_map(axes: Any, weights: Tensor, rows: Sequence[str], columns: Sequence[str], title: str = "") -> None:
+def heat_map(
+    axes: Any, weights: Tensor, rows: Sequence[str], columns: Sequence[str], title: str = ""
+) -> None:
     """Draw `weights` [rows, columns] as a matrix, 0 dark and 1 bright."""
     axes.imshow(weights, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     axes.set_xticks(range(len(columns)), columns, rotation=90)

@@ -1,4 +1,5 @@
-"""Draw the figures of chapter 10 from a model that was trained on Multi30k (29,000 captions of images) to the end.
+"""Draw the figures of chapter 10 from a model that was trained on Multi30k (29,000 captions of
+images) to the end.
 
     paste train.en train.de | sed 's/$/\t2de/' > train.tsv    # and val.tsv; 2de is a tag: to German
     nmt prepare --train train.tsv --valid val.tsv --tags 3 --vocab-size 8000 --out OUT/data
@@ -31,7 +32,9 @@ SENTENCE = "<2de> Two young girls in red dresses are feeding a big brown dog."  
 
 def main(out: Path) -> None:
     """Write two figures beside this file."""
-    metrics = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
+    metrics = [
+        json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     save(learning_curve(metrics), "multi30k-curve")
     save(attention(out / "averaged"), "multi30k-attention")
 
@@ -65,7 +68,9 @@ def attention(checkpoint: Path) -> Any:
     weights = model.attention_weights(source, torch.tensor([[BOS, *target]]))
     columns = [*task.source_tokens(source[0, :-1].tolist()), "END"]
     figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
-    book.heat_map(axes, weights["cross"][0, -2].mean(0), [*task.target_tokens(target), "END"], columns)
+    book.heat_map(
+        axes, weights["cross"][0, -2].mean(0), [*task.target_tokens(target), "END"], columns
+    )
     print(task.decode_target(target, SENTENCE))
     return figure
 

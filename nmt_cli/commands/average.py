@@ -34,19 +34,26 @@ def average(options: AverageOptions) -> None:
         for folder, content in zip(folders, contents, strict=True):
             if content.run != contents[0].run and not options.force:
                 raise CheckpointError(
-                    f"{folder}: is of another run than {folders[0]}; average checkpoints of one run, or give --force"
+                    f"{folder}: is of another run than {folders[0]}; average checkpoints of one "
+                    "run, or give --force"
                 )
         weights = checkpoint.average_weights(folders)
-        task = checkpoint.load_task(folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", ""))
+        task = checkpoint.load_task(
+            folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", "")
+        )
         checkpoint.write(aside, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
-    single = f"wrote the checkpoint of step {steps} without the state of its training to {options.out}"
+    single = (
+        f"wrote the checkpoint of step {steps} without the state of its training to {options.out}"
+    )
     several = f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}"
     say(several if len(folders) > 1 else single)
 
 
 def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
-    """Return the last `last` checkpoints of a run, or else the given ones; a run stands for its newest one."""
+    """Return the last `last` checkpoints of a run, or else the given ones; a run stands for its
+    newest one.
+    """
     if last is None:
         if len(paths) == 1 and checkpoint.resumable_of(paths[0]):
             raise UsageError(f"{paths[0]}: give --last N with a run")
@@ -58,12 +65,19 @@ def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
         raise UsageError("--last N takes exactly one RUN")
     found = checkpoint.checkpoints_of(paths[0])
     if not found:
-        raise UsageError(f"{paths[0]}: not a run with checkpoints; --last N takes the --out of nmt train")
+        raise UsageError(
+            f"{paths[0]}: not a run with checkpoints; --last N takes the --out of nmt train"
+        )
     if len(found) < last:
-        raise UsageError(f"{paths[0]}: has only {counted(len(found), 'checkpoint')}; give --last {len(found)}")
+        raise UsageError(
+            f"{paths[0]}: has only {counted(len(found), 'checkpoint')}; give --last {len(found)}"
+        )
     newest = checkpoint.resumable_of(paths[0])[-1]
     if newest.name.startswith("latest-"):
-        say(f"note: {newest} is newer, and not in the mean: --last takes the checkpoints of --save-every")
+        say(
+            f"note: {newest} is newer, and not in the mean: --last takes the checkpoints of "
+            "--save-every"
+        )
     return found[-last:]
 
 

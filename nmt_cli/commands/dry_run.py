@@ -1,4 +1,6 @@
-"""`nmt train --dry-run`: the configuration and the size of a training, and what annexes say of its cost."""
+"""`nmt train --dry-run`: the configuration and the size of a training, and what annexes say of its
+cost.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from nmt_cli.training.origin import origin_of
 from nmt_cli.training.reporter import figures_table, readable, table
 from nmt_cli.training.run import Run
 from nmt_cli.training.settings import RunOptions, TrainingConfig
-from nmt_cli.training.start import build_run, configuration, model_without_weights, open_data, prepared
+from nmt_cli.training.start import (
+    build_run,
+    configuration,
+    model_without_weights,
+    open_data,
+    prepared,
+)
 
 
 @dataclass(frozen=True)
@@ -36,15 +44,21 @@ class Planned:
 
 
 def dry_run(
-    options: RunOptions, flags: Mapping[str, Any], vocab_size: int | None, processes: int, as_json: bool
+    options: RunOptions,
+    flags: Mapping[str, Any],
+    vocab_size: int | None,
+    processes: int,
+    as_json: bool,
 ) -> None:
     """Show the resolved configuration and the figures of a training.
 
-    Entry points of `nmt.dry_run` are functions of the plan and the number of processes. They return more figures, and
-    those of them that a table has in another form than JSON.
+    Entry points of `nmt.dry_run` are functions of the plan and the number of processes. They return
+    more figures, and those of them that a table has in another form than JSON.
     """
     plan = planned(options, flags, vocab_size)
-    shown = {name: value for name, value in plan.figures.items() if name not in ("preset", "config")}
+    shown = {
+        name: value for name, value in plan.figures.items() if name not in ("preset", "config")
+    }
     for function in registry.entries("nmt.dry_run"):
         figures, lines = function(plan, processes)
         plan.figures.update(figures)
@@ -52,16 +66,25 @@ def dry_run(
     if as_json:
         print(json.dumps(plan.figures, indent=2))
         return
-    console = Console(markup=False, emoji=False)  # a setting may have brackets, such as a pattern of --freeze
+    console = Console(
+        markup=False, emoji=False
+    )  # a setting may have brackets, such as a pattern of --freeze
     rows = []
     for section, values in plan.figures["config"].items():
         for name, value in values.items():
-            rows.append((f"{section}.{name}", str(value) if type(value) in (str, int, float) else readable(value)))
+            rows.append(
+                (
+                    f"{section}.{name}",
+                    str(value) if type(value) in (str, int, float) else readable(value),
+                )
+            )
     console.print(table(("setting", "value"), rows, "resolved configuration"))
     console.print(figures_table("the training", shown))
 
 
-def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | None = None) -> Planned:
+def planned(
+    options: RunOptions, flags: Mapping[str, Any], vocab_size: int | None = None
+) -> Planned:
     """Return a training with its configuration and its figures, and print its warnings.
 
     Raises:

@@ -28,12 +28,18 @@ def file_of_test_text(place: Path, side: str, flag: str, instead: str) -> Path:
     except (DataError, UsageError) as error:
         raise UsageError(f"{flag}: {error}. Or give {instead} DATA/test.{side}.txt") from error
     names = " ".join(map(str, data))
-    raise UsageError(f"{flag}: {names} has no test text; run nmt prepare with --test PREFIX or --hold-out N")
+    raise UsageError(
+        f"{flag}: {names} has no test text; run nmt prepare with --test PREFIX or --hold-out N"
+    )
 
 
 def reference_file(name: str) -> str:
     """Return the file of reference translations that --ref names."""
-    return str(file_of_test_text(Path(name), "target", "--ref", "--ref")) if Path(name).is_dir() else name
+    return (
+        str(file_of_test_text(Path(name), "target", "--ref", "--ref"))
+        if Path(name).is_dir()
+        else name
+    )
 
 
 def _data_of_run(place: Path) -> list[Path]:

@@ -1,7 +1,8 @@
 """`nmt prepare`: raw text to a memory-mapped corpus of ids, for any task.
 
-Validation and test text is read and checked first. Training text is then streamed three times: to clean it, to learn
-the vocabulary from a sample of it, and to encode it. Memory holds a byte and a hash of 8 bytes for each training pair.
+Validation and test text is read and checked first. Training text is then streamed three times: to
+clean it, to learn the vocabulary from a sample of it, and to encode it. Memory holds a byte and a
+hash of 8 bytes for each training pair.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, registry
-from nmt_cli.commands.prepare_text import Cleaning, CleaningOptions, PairFilter, Part, Sample, encode, read_held_out
+from nmt_cli.commands.prepare_text import (
+    Cleaning,
+    CleaningOptions,
+    PairFilter,
+    Part,
+    Sample,
+    encode,
+    read_held_out,
+)
 from nmt_cli.config import COMMAND_LINE, Section, sections
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
@@ -40,7 +49,12 @@ USUAL_EPOCHS = 100  # at most; a smaller model suits text that a preset would re
 _OURS = (
     MANIFEST,
     TASK,
-    *(f"{split}.{side}.{name}" for split in SPLITS for side in SIDES for name in ("ids", "offsets", "txt")),
+    *(
+        f"{split}.{side}.{name}"
+        for split in SPLITS
+        for side in SIDES
+        for name in ("ids", "offsets", "txt")
+    ),
 )
 
 
@@ -51,21 +65,29 @@ class PrepareOptions(FromFile):
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
         (),
-        "Training text: corpus/train for corpus/train.en and corpus/train.de, plain or compressed, train.tsv for a "
-        "table, or - for a table on standard input. Repeat for more. PREFIX*3: every epoch has its sentences three "
+        "Training text: corpus/train for corpus/train.en and corpus/train.de, plain or compressed, "
+        "train.tsv for a "
+        "table, or - for a table on standard input. Repeat for more. PREFIX*3: every epoch has its "
+        "sentences three "
         "times. PREFIX@<bt>: before each source is the tag <bt>.",
         metavar="PREFIX[@TAG][*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text. Every line is kept.", metavar="PREFIX")
     test: str | None = option(None, "Test text. Every line is kept.", metavar="PREFIX")
-    train_source: tuple[str, ...] = option((), "Training text, its source file. Repeat for more.", metavar="FILE")
-    train_target: tuple[str, ...] = option((), "Target file of each --train-source.", metavar="FILE[@TAG][*WEIGHT]")
+    train_source: tuple[str, ...] = option(
+        (), "Training text, its source file. Repeat for more.", metavar="FILE"
+    )
+    train_target: tuple[str, ...] = option(
+        (), "Target file of each --train-source.", metavar="FILE[@TAG][*WEIGHT]"
+    )
     valid_source: str | None = option(None, "Validation text, its source file.", metavar="FILE")
     valid_target: str | None = option(None, "Its target file.", metavar="FILE[@TAG]")
     test_source: str | None = option(None, "Test text, its source file.", metavar="FILE")
     test_target: str | None = option(None, "Its target file.", metavar="FILE[@TAG]")
     subwords_from: Path | None = option(
-        None, "Use the vocabulary of prepared data, a checkpoint or a run instead of learning one.", metavar="PATH"
+        None,
+        "Use the vocabulary of prepared data, a checkpoint or a run instead of learning one.",
+        metavar="PATH",
     )
     workers: int | None = option(
         None,
@@ -85,22 +107,30 @@ class PrepareOptions(FromFile):
         """
         named = _joined("train", self.train_source, self.train_target)
         if not self.train and not named:
-            raise UsageError("there is no training text: give --train PREFIX, or --train-source and --train-target")
+            raise UsageError(
+                "there is no training text: give --train PREFIX, or --train-source and "
+                "--train-target"
+            )
         return [Part(*weighted(text, "--train ")) for text in (*self.train, *named)]
 
     def held_out(self) -> dict[str, str]:
         """Return the prefixes of the other splits; raise UsageError for two of one split."""
         prefixes = {}
         for split in RAW_SPLITS:
-            sources, targets = [list(filter(None, [getattr(self, f"{split}_{side}")])) for side in SIDES]
+            sources, targets = [
+                list(filter(None, [getattr(self, f"{split}_{side}")])) for side in SIDES
+            ]
             given = [*filter(None, [getattr(self, split)]), *_joined(split, sources, targets)]
             if len(given) > 1:
-                raise UsageError(f"--{split} and --{split}-source contradict each other: give one of them")
+                raise UsageError(
+                    f"--{split} and --{split}-source contradict each other: give one of them"
+                )
             if given:
                 prefixes[split] = given[0]
         if prefixes and self.cleaning.hold_out is not None:
             raise UsageError(
-                "--hold-out takes validation and test text from --train, and cannot be used with --valid or --test"
+                "--hold-out takes validation and test text from --train, and cannot be used with "
+                "--valid or --test"
             )
         return prefixes
 
@@ -143,12 +173,15 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
 
     Raises:
         UsageError: settings do not fit, or the directory is in use.
-        DataError: text cannot be read or is unfit. Nothing is written then, nor where an OSError is raised.
+        DataError: text cannot be read or is unfit. Nothing is written then, nor where an OSError is
+            raised.
     """
     layers = {f"{options.config}: ": options.of_components(), COMMAND_LINE: flags}
     settings = sections(layers, {TASK: DEFAULT_TASK}, **filter_configs())
     task: Task = registry.build(settings.pop(TASK).instance())
-    filters: list[PairFilter] = [registry.build(section.instance()) for section in settings.values()]
+    filters: list[PairFilter] = [
+        registry.build(section.instance()) for section in settings.values()
+    ]
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
     for pair_filter in filters:
@@ -161,8 +194,12 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
     training = (part.prefix for part in options.parts())
-    task.look_ahead(training, options.held_out().values(), adopted=options.subwords_from is not None)
-    with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
+    task.look_ahead(
+        training, options.held_out().values(), adopted=options.subwords_from is not None
+    )
+    with staging.staged(
+        options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST
+    ) as directory:
         splits = _write(directory, task, options, filters, files)
     source = options.subwords_from
     adapts = source and not (source / MANIFEST).exists() and saved.languages == task.languages
@@ -171,13 +208,19 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         start = ("--init-from", source, "--schedule", "constant", "--learning-rate", "0.0001")
     elif source is None:
         start = _fitting_preset(task, splits["train"]["target"]["tokens"])
-    following = command_line("train", options.out, *start, *import_flags(options.imports), "--out", "RUN")
+    following = command_line(
+        "train", options.out, *start, *import_flags(options.imports), "--out", "RUN"
+    )
     say(f"{options.out}:\n{_table(splits)}\nnext: {following}")
 
 
 def _fitting_preset(task: Task, target_tokens: int) -> Sequence[str]:
-    """Return the flag of the task's largest preset that has at most `USUAL_EPOCHS`, or of its smallest one."""
-    with suppress(UsageError):  # the data are written; `nmt train` names the module that cannot be imported
+    """Return the flag of the task's largest preset that has at most `USUAL_EPOCHS`, or of its
+    smallest one.
+    """
+    with suppress(
+        UsageError
+    ):  # the data are written; `nmt train` names the module that cannot be imported
         registry.discover()
     flag: Sequence[str] = ()
     for name in task.presets:
@@ -198,7 +241,9 @@ def _saved_task(path: Path, name: str) -> Task:
         try:
             directory = checkpoint.locate(path)
         except CheckpointError as error:
-            raise CheckpointError(f"--subwords-from: expected prepared data, a checkpoint or a run: {error}") from error
+            raise CheckpointError(
+                f"--subwords-from: expected prepared data, a checkpoint or a run: {error}"
+            ) from error
         say(f"--subwords-from {path}: using {directory}")
     task = checkpoint.load_task(directory / TASK)
     if task.name != name:
@@ -215,10 +260,14 @@ def _write(
 ) -> dict[str, Any]:
     """Write all files; return the manifest's entries of the splits."""
     workers = options.workers or min(8, available_cores())
-    held_out = [read_held_out(task, split, prefix, filters) for split, prefix in options.held_out().items()]
+    held_out = [
+        read_held_out(task, split, prefix, filters) for split, prefix in options.held_out().items()
+    ]
     watched = {source for _, sources in held_out for source in sources}
     size = sum(path.stat().st_size for path in files["train"])
-    (train, *taken), found = Cleaning(task, options.parts(), size, options.cleaning, filters).read(watched, workers)
+    (train, *taken), found = Cleaning(task, options.parts(), size, options.cleaning, filters).read(
+        watched, workers
+    )
     for text, sources in held_out:
         if count := sum(source in found for source in sources):
             warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
@@ -239,12 +288,21 @@ def _write(
         "settings": {
             "keep_duplicates": options.cleaning.keep_duplicates,
             "unique": options.cleaning.unique,
-            **{name: value for pair_filter in filters for name, value in pair_filter.settings.items()},
+            **{
+                name: value
+                for pair_filter in filters
+                for name, value in pair_filter.settings.items()
+            },
             "hold_out": options.cleaning.hold_out,
             "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
         },
         "inputs": [
-            {"split": split, "file": str(path), "bytes": path.stat().st_size, "sha256": fingerprint(path)}
+            {
+                "split": split,
+                "file": str(path),
+                "bytes": path.stat().st_size,
+                "sha256": fingerprint(path),
+            }
             for split, paths in files.items()
             for path in paths
         ],
@@ -255,9 +313,13 @@ def _write(
 
 
 def _joined(split: str, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-    """Return the two files of each pair, with a tab between them, as `Task.files` takes them for a prefix."""
+    """Return the two files of each pair, with a tab between them, as `Task.files` takes them for a
+    prefix.
+    """
     if len(sources) != len(targets):
-        raise UsageError(f"--{split}-source and --{split}-target belong together: give one for each of the other")
+        raise UsageError(
+            f"--{split}-source and --{split}-target belong together: give one for each of the other"
+        )
     return ["\t".join(pair) for pair in zip(sources, targets, strict=True)]
 
 
@@ -274,7 +336,11 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
             round(split[side]["tokens"] / max(split["sentences"], 1), 1) for split in counts
         ]
         rows[f"{side} unknown tokens"] = [split[side]["unknown"] for split in counts]
-    cells = [[f"  {label}", *(f"{number:,}" for number in numbers)] for label, numbers in rows.items() if any(numbers)]
+    cells = [
+        [f"  {label}", *(f"{number:,}" for number in numbers)]
+        for label, numbers in rows.items()
+        if any(numbers)
+    ]
     return "\n".join(columns([["", *splits], *cells], numbers=range(1, len(splits) + 1)))
 
 
@@ -285,7 +351,9 @@ def filter_configs() -> dict[str, type[Any]]:
 def _more_flags(words: Sequence[str]) -> dict[str, Section]:
     """Return the flags of tasks and filters. Models are not discovered, as they need torch."""
     registry.discover(values_of(words, "--import"), homes=("tasks",))
-    return sections({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}, **filter_configs())
+    return sections(
+        {COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}, **filter_configs()
+    )
 
 
 command = Command(
@@ -293,8 +361,11 @@ command = Command(
     prepare,
     _more_flags,
     examples=[
-        "nmt prepare --source-lang en --target-lang de \\\n      --train corpus/train --valid corpus/valid --out data",
-        "nmt prepare --source-lang en --target-lang de \\\n      --train a --train b --vocab-size 32000 --out data",
-        "nmt prepare --source-lang en --target-lang de \\\n      --train news --subwords-from run --out news-data",
+        "nmt prepare --source-lang en --target-lang de \\\n      --train corpus/train --valid "
+        "corpus/valid --out data",
+        "nmt prepare --source-lang en --target-lang de \\\n      --train a --train b --vocab-size "
+        "32000 --out data",
+        "nmt prepare --source-lang en --target-lang de \\\n      --train news --subwords-from run "
+        "--out news-data",
     ],
 )

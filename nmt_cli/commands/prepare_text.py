@@ -1,4 +1,6 @@
-"""The passes of `nmt prepare` over text: cleaning, sampling, encoding. Worker processes decode, clean and encode it."""
+"""The passes of `nmt prepare` over text: cleaning, sampling, encoding. Worker processes decode,
+clean and encode it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from nmt_cli.streams import warn
 from nmt_cli.task import Example, Task
 
 Mask = npt.NDArray[np.bool_]
-Filter = tuple[str, Callable[[str, str], bool]]  # a reason, and whether it drops a source with a target
+Filter = tuple[
+    str, Callable[[str, str], bool]
+]  # a reason, and whether it drops a source with a target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +35,13 @@ class CleaningOptions:
     """Duplicates, and text that is held out."""
 
     keep_duplicates: bool = option(False, "Keep repeated pairs.")
-    unique: str = option("pair", "What no two pairs have in common. The first one stays.", choices=tuple(COMPARED))
+    unique: str = option(
+        "pair", "What no two pairs have in common. The first one stays.", choices=tuple(COMPARED)
+    )
     hold_out: int | None = option(
         None,
-        "Take N of the pairs that are left for validation, and N for test. Pairs that share a side with them are "
+        "Take N of the pairs that are left for validation, and N for test. Pairs that share a side "
+        "with them are "
         "dropped.",
         minimum=1,
         metavar="N",
@@ -98,7 +105,9 @@ class Text:
 
 
 class PairFilter:
-    """More reasons to drop training pairs than the task has. A component of the kind `filter` is one."""
+    """More reasons to drop training pairs than the task has. A component of the kind `filter` is
+    one.
+    """
 
     settings: Mapping[str, Any] = {}  # in the manifest
     inputs: Mapping[str, list[Path]] = {}  # the files that it reads, by their name in the manifest
@@ -110,11 +119,15 @@ class PairFilter:
         """Look at a block of pairs of any split, in order."""
 
     def tests(self, held_out: Set[str]) -> Sequence[Filter]:
-        """Return the filters; `held_out` are the sources of validation and test text. They run in worker processes."""
+        """Return the filters; `held_out` are the sources of validation and test text. They run in
+        worker processes.
+        """
         return ()
 
     def by_number(self, pairs: int) -> Iterable[tuple[str, Mask]]:
-        """Return more reasons, each with whether it drops each of all pairs, in the order of the text."""
+        """Return more reasons, each with whether it drops each of all pairs, in the order of the
+        text.
+        """
         return ()
 
     def finished(self, cleaning: Cleaning) -> None:
@@ -122,11 +135,15 @@ class PairFilter:
 
 
 def one_spaced(line: str) -> str:
-    """Return a line as it is compared with validation and test text: the white space in it is single spaces."""
+    """Return a line as it is compared with validation and test text: the white space in it is
+    single spaces.
+    """
     return " ".join(line.split())
 
 
-def read_held_out(task: Task, split: str, prefix: str, filters: Sequence[PairFilter]) -> tuple[Text, list[str]]:
+def read_held_out(
+    task: Task, split: str, prefix: str, filters: Sequence[PairFilter]
+) -> tuple[Text, list[str]]:
     """Read validation or test text, of which every line is kept; return its source lines, too."""
     sources: list[str] = []
     empty: list[str] = []  # the places of such pairs
@@ -136,7 +153,9 @@ def read_held_out(task: Task, split: str, prefix: str, filters: Sequence[PairFil
             pair_filter.look(block)
         for source, target, place in task.examples(block):
             if "\0" in source or "\0" in target:
-                raise DataError(f"{place}: NUL byte in this line of the {split} text, or in its translation")
+                raise DataError(
+                    f"{place}: NUL byte in this line of the {split} text, or in its translation"
+                )
             sources.append(one_spaced(source))
             if not (task.text_of(source).strip() and target.strip()):
                 empty.append(place)
@@ -147,7 +166,8 @@ def read_held_out(task: Task, split: str, prefix: str, filters: Sequence[PairFil
     for places, problem in ((empty, "a side is empty"), (copies, "the target is the source")):
         if places:
             warn(
-                f"{places[0]}: in {len(places):,} of {len(sources):,} {split} pairs {problem}, and they are scored, too"
+                f"{places[0]}: in {len(places):,} of {len(sources):,} {split} pairs {problem}, and "
+                "they are scored, too"
             )
     return Text(task, split, [Part(prefix)], np.ones(len(sources), bool)), sources
 
@@ -156,7 +176,8 @@ class _CleanedBlock(NamedTuple):
     reasons: list[str | None]  # to drop each pair
     hashes: bytes  # of the pairs kept
     found: Set[str]  # the watched lines among the sources kept
-    sides: bytes  # with --hold-out, the hashes of source and target of the pairs kept, as models see them
+    # With --hold-out, the hashes of source and target of the pairs kept, as models see them.
+    sides: bytes
     copies: int  # pairs kept whose target is the source
 
 
@@ -169,7 +190,9 @@ class Cleaning:
     size: int  # of the text in bytes
     options: CleaningOptions
     filters: Sequence[PairFilter]
-    codes: npt.NDArray[np.uint8] = field(init=False)  # of the reason to drop each pair; 0: it is kept
+    codes: npt.NDArray[np.uint8] = field(
+        init=False
+    )  # of the reason to drop each pair; 0: it is kept
     code_of: defaultdict[str | None, int] = field(
         default_factory=lambda: defaultdict(count(2).__next__, {None: 0, DUPLICATE: 1})
     )  # by reason
@@ -181,7 +204,9 @@ class Cleaning:
         return (block for part in self.parts for block in self.task.blocks(part.prefix, consumed))
 
     def read(self, watched: Set[str], workers: int) -> tuple[list[Text], set[str]]:
-        """Return the text, with --hold-out validation and test text, and the lines `watched` that are sources of it."""
+        """Return the text, with --hold-out validation and test text, and the lines `watched` that
+        are sources of it.
+        """
         found = self._read_blocks(watched, workers)
         whole = np.flatnonzero(self.codes == 0)  # the pairs with hashes
         for pair_filter in self.filters:
@@ -195,14 +220,20 @@ class Cleaning:
         texts = self._taken(whole) if self.options.hold_out is not None else []
         for pair_filter in self.filters:
             pair_filter.finished(self)
-        dropped = {name: int(np.count_nonzero(self.codes == code)) for name, code in self.code_of.items() if name}
+        dropped = {
+            name: int(np.count_nonzero(self.codes == code))
+            for name, code in self.code_of.items()
+            if name
+        }
         train = Text(self.task, "train", self.parts, self.codes == 0, +Counter(dropped))
         _check_not_empty(train)
         return [train, *texts], found
 
     def _read_blocks(self, watched: Set[str], workers: int) -> set[str]:
         held_out_sources = set(map(self.task.text_of, watched))
-        tests = [test for pair_filter in self.filters for test in pair_filter.tests(held_out_sources)]
+        tests = [
+            test for pair_filter in self.filters for test in pair_filter.tests(held_out_sources)
+        ]
         compared = None if self.options.keep_duplicates else COMPARED[self.options.unique]
         clean = partial(_clean, compared=compared, with_sides=self.options.hold_out is not None)
         codes = bytearray()
@@ -247,26 +278,36 @@ def _check_not_empty(text: Text) -> None:
 
 
 def _clean(
-    state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared: slice | None, with_sides: bool
+    state: tuple[Task, Set[str], Sequence[Filter]],
+    block: Any,
+    compared: slice | None,
+    with_sides: bool,
 ) -> _CleanedBlock:
     task, watched, filters = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
     texts = [tuple(map(task.text_of, example[:2])) for example in examples] if filters else []
     for name, drops in filters:
-        reasons = [old or (name if drops(*text) else None) for old, text in zip(reasons, texts, strict=True)]
+        reasons = [
+            old or (name if drops(*text) else None)
+            for old, text in zip(reasons, texts, strict=True)
+        ]
     kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
     return _CleanedBlock(
         reasons,
         b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
         watched & {one_spaced(source) for source, _, _ in kept} if watched else frozenset(),
-        b"".join(pair_hash(side) for example in kept for side in _compared(task, example)) if with_sides else b"",
+        b"".join(pair_hash(side) for example in kept for side in _compared(task, example))
+        if with_sides
+        else b"",
         sum(source == target for source, target, _ in kept),
     )
 
 
 def _compared(task: Task, example: Example) -> Iterator[str]:
-    """Yield both sides as models see them, without symbols: text that differs in spaces alone is equal."""
+    """Yield both sides as models see them, without symbols: text that differs in spaces alone is
+    equal.
+    """
     return (one_spaced(task.text_of(side)) for side in task.normalise(example))
 
 
@@ -279,7 +320,9 @@ class Sample:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         size = min(self._task.sample_pairs, len(self._train))
         with progress.stage("reading a sample", size, "pairs") as advance:
-            for _, pairs in parallel.mapped(_normalise, self._task, self._train.sample(size), self._workers):
+            for _, pairs in parallel.mapped(
+                _normalise, self._task, self._train.sample(size), self._workers
+            ):
                 advance(len(pairs))
                 yield from pairs
 
@@ -309,20 +352,31 @@ def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, A
             advance(int(np.count_nonzero(chosen.used)))
         written = writer.close()
     dropped = text.dropped + Counter({EMPTY: len(text) - written["sentences"]})
-    entry = {"read": written["sentences"] + dropped.total(), "dropped": dict(sorted(dropped.items())), **written}
+    entry = {
+        "read": written["sentences"] + dropped.total(),
+        "dropped": dict(sorted(dropped.items())),
+        **written,
+    }
     if text.split not in RAW_SPLITS:
         counts = zip(text.parts, sentences, strict=True)
-        entry["parts"] = [{"prefix": part.prefix, "sentences": count, "weight": part.weight} for part, count in counts]
+        entry["parts"] = [
+            {"prefix": part.prefix, "sentences": count, "weight": part.weight}
+            for part, count in counts
+        ]
     return entry
 
 
 class _Encoded(NamedTuple):
-    sides: list[tuple[Ids, Ids]]  # of source and target: all ids, one sentence after the other, and the lengths
+    sides: list[
+        tuple[Ids, Ids]
+    ]  # of source and target: all ids, one sentence after the other, and the lengths
     raw: tuple[list[str], list[str]]  # the lines of validation and test text
 
 
 def _encode(task: Task, chosen: Selected, raw: bool) -> _Encoded:
-    """Encode the pairs that are used; without `raw`, leave out those of which normalisation leaves nothing."""
+    """Encode the pairs that are used; without `raw`, leave out those of which normalisation leaves
+    nothing.
+    """
     used = _used(task, chosen)
     lines = ([example.source for example in used], [example.target for example in used])
     sides = [task.encode_sources(lines[0]), task.encode_targets(lines[1])]

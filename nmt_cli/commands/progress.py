@@ -1,4 +1,6 @@
-"""Progress of long passes over text, on stderr: a bar on a terminal, a line every 10 seconds elsewhere."""
+"""Progress of long passes over text, on stderr: a bar on a terminal, a line every 10 seconds
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,22 @@ _REFRESH_EVERY = 0.1
 
 @contextmanager
 def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show the progress of a pass of `total` units; yield the function that adds units done. Bytes are shown as MB."""
+    """Show the progress of a pass of `total` units; yield the function that adds units done. Bytes
+    are shown as MB.
+    """
     start = last = time.monotonic()
     done = 0
     on_terminal = sys.stderr.isatty()
-    columns = (TextColumn("{task.description} {task.fields[rate]}"), BarColumn(), TaskProgressColumn())
+    columns = (
+        TextColumn("{task.description} {task.fields[rate]}"),
+        BarColumn(),
+        TaskProgressColumn(),
+    )
     left = (TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
     # Without a thread that refreshes it: a process that forks should have only one.
-    bar = Progress(*columns, *left, console=Console(stderr=True), auto_refresh=False, disable=not on_terminal)
+    bar = Progress(
+        *columns, *left, console=Console(stderr=True), auto_refresh=False, disable=not on_terminal
+    )
 
     def rate() -> str:
         per_second = done / max(time.monotonic() - start, 1e-6)
@@ -40,7 +50,10 @@ def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         bar.update(task, completed=done, rate=rate(), refresh=True)
         if not on_terminal:
             share = max(done, 1) / max(total, done, 1)
-            say(f"{title}: {share:.0%} done, {rate()}, {(last - start) * (1 / share - 1):.0f} s left")
+            say(
+                f"{title}: {share:.0%} done, {rate()}, {(last - start) * (1 / share - 1):.0f} s "
+                "left"
+            )
 
     with bar:
         task = bar.add_task(title, total=total, rate="")

@@ -17,7 +17,14 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines, without_compression
 from nmt_cli.flags import Command
-from nmt_cli.metrics.bleu import DEFAULT, Measure, check_lengths, measures_of, metric_names, score_systems
+from nmt_cli.metrics.bleu import (
+    DEFAULT,
+    Measure,
+    check_lengths,
+    measures_of,
+    metric_names,
+    score_systems,
+)
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, entries, option
@@ -29,32 +36,43 @@ class ScoreOptions:
     """Score translations against references: BLEU, chrF2 and others."""
 
     hypotheses: tuple[str, ...] = argument(
-        "HYPOTHESES...", "Translations, plain or compressed (-: standard input). Several files are several systems."
+        "HYPOTHESES...",
+        "Translations, plain or compressed (-: standard input). Several files are several systems.",
     )
     references: tuple[str, ...] = option(
         REQUIRED,
-        "Reference translations. May be repeated. A run or prepared data: the targets of its test text.",
+        "Reference translations. May be repeated. A run or prepared data: the targets of its test "
+        "text.",
         metavar="FILE",
         names=("--ref",),
     )
     metrics: tuple[str, ...] = option(
         (),
-        "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (the steps from "
-        "sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-1, top-3, top-5, top-10, another name from "
+        "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (the "
+        "steps from "
+        "sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-1, top-3, top-5, top-10, "
+        "another name from "
         "docs/score.md, or MODULE:FUNCTION. Commas separate several. [default: bleu, chrf]",
         names=("--metric",),
         suggestions=metric_names,
     )
     target_language: str | None = option(
         None,
-        "Language of the Moses tokenizer, which --metric paper uses. [default: the reference's file ending, else de]",
+        "Language of the Moses tokenizer, which --metric paper uses. [default: the reference's "
+        "file ending, else de]",
         metavar="LANG",
         names=("--target-lang",),
     )
-    source: str | None = option(None, "Source sentences, for --metric MODULE:FUNCTION.", metavar="FILE")
-    group_by: str | None = option(None, "Also score each group of lines: a file with a label a line.", metavar="FILE")
+    source: str | None = option(
+        None, "Source sentences, for --metric MODULE:FUNCTION.", metavar="FILE"
+    )
+    group_by: str | None = option(
+        None, "Also score each group of lines: a file with a label a line.", metavar="FILE"
+    )
     per_line: bool = option(False, "Print the scores of each line instead, separated by tabs.")
-    test: str | None = option(None, "Significance test of each system against the first.", choices=tuple(sorted(TESTS)))
+    test: str | None = option(
+        None, "Significance test of each system against the first.", choices=tuple(sorted(TESTS))
+    )
     samples: int | None = option(
         None,
         "Resamples or trials of the test. [default: 1000 or 10000]",
@@ -71,7 +89,8 @@ def run(options: ScoreOptions) -> None:
 
     Raises:
         UsageError: flags that do not fit together; an unknown metric, test or language.
-        DataError: a file cannot be read, is not UTF-8, contains subword marks or has another number of lines.
+        DataError: a file cannot be read, is not UTF-8, contains subword marks or has another number
+            of lines.
     """
     options = replace(options, references=tuple(map(reference_file, options.references)))
     others = [name for name in (options.source, options.group_by) if name]
@@ -97,7 +116,9 @@ def run(options: ScoreOptions) -> None:
     with Console(stderr=True).status("scoring"):
         if options.test is not None:
             samples = options.samples or 0
-            comparisons = paired_test(systems, references, options.test, metrics, language, samples, sources)
+            comparisons = paired_test(
+                systems, references, options.test, metrics, language, samples, sources
+            )
         numbers = range(1, len(references[0][1]) + 1)
         groups = numbers if options.per_line else labels
         scores = score_systems(systems, references, metrics, language, sources, groups)
@@ -105,9 +126,13 @@ def run(options: ScoreOptions) -> None:
         for remark in remarks(systems, references, scores):
             say(f"note: {remark}")
     used = language if any("|moses:" in score.signature for score in scores) else None
-    hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))
+    hypothesis_names, reference_names = (
+        [name for name, _ in texts] for texts in (systems, references)
+    )
     counts = dict(sorted(Counter(labels).items()))
-    report = Report(hypothesis_names, reference_names, len(numbers), used, scores, comparisons, counts)
+    report = Report(
+        hypothesis_names, reference_names, len(numbers), used, scores, comparisons, counts
+    )
     _print(report, options)
 
 
@@ -116,15 +141,23 @@ def _print(report: Report, options: ScoreOptions) -> None:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
     elif options.per_line:
         lines = range(1, report.lines + 1)
-        print("\n".join("\t".join(f"{score.groups[line]:.4f}" for score in report.scores) for line in lines))
+        print(
+            "\n".join(
+                "\t".join(f"{score.groups[line]:.4f}" for score in report.scores) for line in lines
+            )
+        )
     else:
         print(report.as_text(), end="", flush=True)
         if len(report.systems) == 1 and report.scores[0].details:
-            say(parts_of_bleu(report.scores[0]))  # not a result: scripts take a score from each line of the results
+            say(
+                parts_of_bleu(report.scores[0])
+            )  # not a result: scripts take a score from each line of the results
 
 
 def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:
-    """Return the language that is given or, where the Moses tokenizer needs one, the reference's file ending or de."""
+    """Return the language that is given or, where the Moses tokenizer needs one, the reference's
+    file ending or de.
+    """
     if options.target_language or not any("moses" in measure.hypothesis for measure in measures):
         return options.target_language or "de"
     reference = options.references[0]
@@ -136,7 +169,9 @@ def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:
 
 
 def _read_segments(name: str, nbest: bool = False, mark: bool = True) -> tuple[str, list[str]]:
-    """Return the name for messages and the lines of a file or, for "-", of standard input; outputs of a line joined."""
+    """Return the name for messages and the lines of a file or, for "-", of standard input; outputs
+    of a line joined.
+    """
     path = None if name == STANDARD_INPUT else Path(name)
     shown = "standard input" if path is None else name
     # The byte-order mark of a text is kept, as sacreBLEU keeps it: published scores include it.
@@ -148,11 +183,14 @@ def _read_segments(name: str, nbest: bool = False, mark: bool = True) -> tuple[s
 
 
 def _check_subword_marks(name: str, lines: Sequence[str]) -> None:
-    """Raise DataError at the first line that contains subword marks: scores of subwords are far too high."""
+    """Raise DataError at the first line that contains subword marks: scores of subwords are far too
+    high.
+    """
     for number, line in enumerate(lines, 1):
         if mark := SUBWORD_MARKS.search(line):
             raise DataError(
-                f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
+                f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would "
+                "be far too "
                 "high; join the subwords first, or pass --allow-subword-marks"
             )
 

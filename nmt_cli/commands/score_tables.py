@@ -34,7 +34,10 @@ class Report:
         labels = {score.metric: _LABELS.get(score.metric, score.metric) for score in self.scores}
         cells = self.comparisons or self.scores
         if len(self.systems) == 1:
-            rows = [[labels[score.metric], f"{score.score:.2f}", score.signature] for score in self.scores]
+            rows = [
+                [labels[score.metric], f"{score.score:.2f}", score.signature]
+                for score in self.scores
+            ]
             lines = list(columns(rows, numbers=(1,)))
         else:
             rows = [["system", *labels.values()]]
@@ -43,7 +46,8 @@ class Report:
             lines = list(columns(rows, numbers=range(1, len(labels) + 1)))
             if self.comparisons:
                 lines += [
-                    "p: probability of a difference from the first system this large, if both are equally good;"
+                    "p: probability of a difference from the first system this large, if both are "
+                    "equally good;"
                     f" *: below {_SIGNIFICANT}.",
                     "±: half the width of the 95% confidence interval.",
                 ]
@@ -53,20 +57,22 @@ class Report:
             names = [f"{score.system} {labels[score.metric]}" for score in self.scores]
             rows = [["group", "lines", *(names if len(self.systems) > 1 else labels.values())]]
             for group, count in self.groups.items():
-                rows.append([group, str(count), *(f"{score.groups[group]:.2f}" for score in self.scores)])
+                rows.append(
+                    [group, str(count), *(f"{score.groups[group]:.2f}" for score in self.scores)]
+                )
             lines += ["", *columns(rows, numbers=range(1, len(rows[0])))]
         return "".join(f"{line}\n" for line in lines)
 
 
 def parts_of_bleu(score: Score) -> str:
-    """Return a line about the parts of BLEU. Outputs that repeat or leave out words have a length ratio unlike 1."""
+    """Return a line about the parts of BLEU. Outputs that repeat or leave out words have a length
+    ratio unlike 1.
+    """
     details = score.details
     precisions = "/".join(f"{precision:.1f}" for precision in details["precisions"])
     ratio = details["hypothesis_length"] / max(details["reference_length"], 1)
     label = _LABELS.get(score.metric, score.metric)
-    return (
-        f"{label}: precisions {precisions}, brevity penalty {details['brevity_penalty']:.3f}, length ratio {ratio:.3f}"
-    )
+    return f"{label}: precisions {precisions}, brevity penalty {details['brevity_penalty']:.3f}, length ratio {ratio:.3f}"
 
 
 def _cell(cell: Score | Comparison) -> str:

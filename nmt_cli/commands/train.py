@@ -23,12 +23,20 @@ from nmt_cli.training.settings import RunOptions, TrainingConfig
 class TrainOptions(RunOptions):
     """Train a model, or resume a run."""
 
-    resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
+    resume: Path | None = option(
+        None, "Resume a run with its own data and settings.", metavar="RUN"
+    )
     list_presets: bool = option(False, "List the presets.")
-    dry_run: bool = option(False, "Show the configuration, the size, the cost and, with DATA, the memory.")
-    vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)
+    dry_run: bool = option(
+        False, "Show the configuration, the size, the cost and, with DATA, the memory."
+    )
+    vocab_size: int | None = option(
+        None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5
+    )
     processes: int = option(1, "With --dry-run: processes, for the memory of one.", minimum=1)
-    as_json: bool = option(False, "With --dry-run or --list-presets: print JSON.", names=("--json",))
+    as_json: bool = option(
+        False, "With --dry-run or --list-presets: print JSON.", names=("--json",)
+    )
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
@@ -37,7 +45,9 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     if options.processes > 1 and not options.dry_run:
         raise UsageError("--processes is for --dry-run; torchrun starts processes")
     if options.as_json and not (options.dry_run or options.list_presets):
-        raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
+        raise UsageError(
+            "--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl"
+        )
     if options.list_presets:
         show_presets(options.as_json)
         return
@@ -55,23 +65,36 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 
 def show_presets(as_json: bool) -> None:
     if as_json:
-        presets = {name: {"about": preset.about, "differs": preset.differs} for name, preset in PRESETS.items()}
+        presets = {
+            name: {"about": preset.about, "differs": preset.differs}
+            for name, preset in PRESETS.items()
+        }
         print(json.dumps(presets, indent=2))
         return
     width = shutil.get_terminal_size().columns
     indented = textwrap.TextWrapper(
-        width, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        width,
+        initial_indent="    ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     for name, preset in PRESETS.items():
         print(textwrap.fill(f"{name}: {preset.about}", width, subsequent_indent="  "))
         if preset.differs:
-            print(indented.fill(" ".join(f"{key}={value}" for key, value in preset.differs.items())))
+            print(
+                indented.fill(" ".join(f"{key}={value}" for key, value in preset.differs.items()))
+            )
 
 
 def component_flags(words: Sequence[str]) -> dict[str, Section]:
-    """Return the flags of the training loop and of the components, which a preset or a file may select."""
+    """Return the flags of the training loop and of the components, which a preset or a file may
+    select.
+    """
     registry.discover(values_of(words, "--import"))
-    preset, file = (next(reversed(values_of(words, name)), None) for name in ("--preset", "--config"))
+    preset, file = (
+        next(reversed(values_of(words, name)), None) for name in ("--preset", "--config")
+    )
     given = components_in(words, DEFAULT_COMPONENTS)
     return sections_of_run(TrainingConfig, given, preset, Path(file) if file else None)
 

@@ -36,12 +36,18 @@ def translate(options: TranslateCommandOptions) -> None:
 
 
 def _load(options: TranslateCommandOptions) -> Translator:
-    plain = options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
+    plain = (
+        options.format in (None, "text")
+        and options.translation.search.nbest == 1
+        and not options.interactive
+    )
     return options.translator(options.translation, scores=not plain, say=options.note)
 
 
 def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
-    """Load the model, and return the function that translates a window, whose other lines are prefixes."""
+    """Load the model, and return the function that translates a window, whose other lines are
+    prefixes.
+    """
     translator = _load(options)
     from nmt_cli.decoding.workers import translation_workers
     from nmt_cli.layers.embedding import learned_positions
@@ -53,9 +59,13 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
     workers = stack.enter_context(translation_workers(translator, options.workers))
     name = options.input or "standard input"
 
-    def work(advance: Callable[[Sequence[str]], None], first: int, lines: list[str], prefixes: list[str]) -> Results:
+    def work(
+        advance: Callable[[Sequence[str]], None], first: int, lines: list[str], prefixes: list[str]
+    ) -> Results:
         start = time.perf_counter()
-        found = translator.translate_window(lines, advance, first=first, prefixes=prefixes or None, workers=workers)
+        found = translator.translate_window(
+            lines, advance, first=first, prefixes=prefixes or None, workers=workers
+        )
         totals = Totals(lines=len(found), seconds=time.perf_counter() - start)
         rows, warnings = list[str](), list[str]()
         beside: dict[Path | None, list[str]] = {around.file: [] for around in writers}
@@ -73,14 +83,21 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
             if translation.truncated:
                 warnings.append(
                     f"{name}:{number}: the line or a part of it is longer than "
-                    f"{translator.options.max_source_length} tokens; the rest of it is not translated "
+                    f"{translator.options.max_source_length} tokens; the rest of it is not "
+                    "translated "
                     "(--max-source-length)"
                 )
             if translation.unknown:
-                warnings.append(f"{name}:{number}: nothing of this line is in the vocabulary; its output is a guess")
-            if positions is not None and translation.longest >= positions:  # the end of the sentence needs one, too
                 warnings.append(
-                    f"{name}:{number}: the line or a part of it is longer than the {positions} positions that the "
+                    f"{name}:{number}: nothing of this line is in the vocabulary; its output is a "
+                    "guess"
+                )
+            if (
+                positions is not None and translation.longest >= positions
+            ):  # the end of the sentence needs one, too
+                warnings.append(
+                    f"{name}:{number}: the line or a part of it is longer than the {positions} "
+                    "positions that the "
                     "model has learned, or its output is; translate shorter lines"
                 )
         texts = ["".join(rows), *("".join(beside[file]) for file in options.translation.files)]
@@ -89,8 +106,12 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
     return work
 
 
-def _format(translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions) -> str:
-    """Return a translation in its format; on a terminal, unless one was chosen, as a drawing if its task has one."""
+def _format(
+    translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions
+) -> str:
+    """Return a translation in its format; on a terminal, unless one was chosen, as a drawing if its
+    task has one.
+    """
     nbest = translator.options.search.nbest
     draws = nbest == 1 and options.format is None and translation.text and options.to_terminal
     drawing = translator.task.drawing(translation.text) if draws else None

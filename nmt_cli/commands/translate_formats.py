@@ -22,11 +22,14 @@ def text(translation: Translation, number: int) -> str:
 
 def tsv(translation: Translation, number: int) -> str:
     """A line an output: line number (from 1), score and text, separated by tabs."""
-    return "".join(f"{number}\t{output.score:.4f}\t{column(output.text)}\n" for output in translation.outputs)
+    return "".join(
+        f"{number}\t{output.score:.4f}\t{column(output.text)}\n" for output in translation.outputs
+    )
 
 
 def moses(translation: Translation, number: int) -> str:
-    """A line an output, as in Moses' n-best lists: line number (from 0), text, features and score, between ` ||| `.
+    """A line an output, as in Moses' n-best lists: line number (from 0), text, features and score,
+    between ` ||| `.
 
     The features are the sum of the log-probabilities and the number of tokens of which they are.
     """
@@ -50,7 +53,12 @@ def as_json(translation: Translation, number: int) -> str:
         }
         for output in translation.outputs
     ]
-    line = {"line": number, "source": translation.source, "truncated": translation.truncated, "outputs": outputs}
+    line = {
+        "line": number,
+        "source": translation.source,
+        "truncated": translation.truncated,
+        "outputs": outputs,
+    }
     return json.dumps(line, ensure_ascii=False) + "\n"
 
 

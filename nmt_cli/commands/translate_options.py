@@ -41,13 +41,15 @@ class EngineOptions(CheckpointOptions):
 
     dtype: str = option(
         "auto",
-        "Arithmetic of matrix products. auto is float32, and bfloat16 on GPUs that have it. int8 and, on CPUs that "
+        "Arithmetic of matrix products. auto is float32, and bfloat16 on GPUs that have it. int8 "
+        "and, on CPUs that "
         "have it, bfloat16 are faster, and change some outputs.",
         choices=DTYPES,
     )
     workers: int | None = option(
         None,
-        "Processes on a CPU. Outputs depend on it by rounding only. [default: number of cores, or OMP_NUM_THREADS]",
+        "Processes on a CPU. Outputs depend on it by rounding only. [default: number of cores, or "
+        "OMP_NUM_THREADS]",
         minimum=1,
         maximum=parallel.MOST,
     )
@@ -57,7 +59,9 @@ class EngineOptions(CheckpointOptions):
         choices=engines.names(),
     )
 
-    def translator(self, options: TranslateOptions, *, scores: bool = True, say: Callable[[str], None]) -> Translator:
+    def translator(
+        self, options: TranslateOptions, *, scores: bool = True, say: Callable[[str], None]
+    ) -> Translator:
         """Import the modules of --import, and load the checkpoints."""
         from nmt_cli import registry
         from nmt_cli.decoding.loading import load_translator
@@ -79,14 +83,19 @@ class EngineOptions(CheckpointOptions):
 class FileOptions:
     """Which lines are read, and where the results go."""
 
-    input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
+    input: Path | None = option(
+        None, "Read this file instead of standard input.", names=("--input", "-i")
+    )
     output: Path | None = option(
         None,
-        "Write this file instead of standard output, compressed if it ends in .gz, .xz, .bz2 or .zst. It appears "
+        "Write this file instead of standard output, compressed if it ends in .gz, .xz, .bz2 or "
+        ".zst. It appears "
         "when it is complete.",
         names=("--output", "-o"),
     )
-    quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
+    quiet: bool = option(
+        False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q")
+    )
 
     @property
     def to_terminal(self) -> bool:
@@ -110,25 +119,35 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
 
     format: str | None = option(
         None,
-        "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an object for each line "
+        "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an "
+        "object for each line "
         "of input. [default: text, or tsv with --nbest]",
         choices=tuple(FORMATS),
     )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
-    test: bool = option(False, "Translate the test text that was prepared with the data of the first CHECKPOINT's run.")
+    test: bool = option(
+        False,
+        "Translate the test text that was prepared with the data of the first CHECKPOINT's run.",
+    )
     translation: TranslateOptions = group("batches and limits", TranslateOptions)
 
 
 def with_test_text(options: TranslateCommandOptions) -> TranslateCommandOptions:
-    """Return options whose input is the test text, if --test is given; raise UsageError for another input, too."""
+    """Return options whose input is the test text, if --test is given; raise UsageError for another
+    input, too.
+    """
     if not options.test:
         return options
     if options.input or options.interactive:
         raise UsageError("--test cannot be used with --input or --interactive")
-    from nmt_cli.commands.held_out import file_of_test_text  # imports numpy, which --help does not need
+    from nmt_cli.commands.held_out import (
+        file_of_test_text,
+    )  # imports numpy, which --help does not need
 
-    return replace(options, input=file_of_test_text(options.checkpoints[0], "source", "--test", "--input"))
+    return replace(
+        options, input=file_of_test_text(options.checkpoints[0], "source", "--test", "--input")
+    )
 
 
 def check(options: TranslateCommandOptions) -> None:
@@ -139,9 +158,13 @@ def check(options: TranslateCommandOptions) -> None:
     if options.interactive:
         files = options.input or options.output or options.translation.files or options.prefix
         if files or options.workers or options.format:
-            raise UsageError("--interactive cannot be used with other inputs and outputs, --workers or --format")
+            raise UsageError(
+                "--interactive cannot be used with other inputs and outputs, --workers or --format"
+            )
         if not sys.stdin.isatty():
-            raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
+            raise UsageError(
+                "--interactive needs a terminal. Files and pipes are translated without it"
+            )
     check_output(options.output, options.input, options.prefix)
     for file in options.translation.files:
         check_output(file, options.input, options.prefix)
@@ -155,21 +178,30 @@ def check_checkpoints(options: CheckpointOptions) -> None:
     """Raise UsageError for a text file in place of a checkpoint."""
     for path in options.checkpoints:
         if path.is_file() and path.suffix != ".safetensors":
-            raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
+            raise UsageError(
+                f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < "
+                f"{path}"
+            )
 
 
 def check_output(output: Path | None, source: Path | None, other: Path | None = None) -> None:
-    """Raise UsageError for an output that is an input or a file of nmt, or in no directory. None: a standard stream."""
+    """Raise UsageError for an output that is an input or a file of nmt, or in no directory. None: a
+    standard stream.
+    """
     _, processes = rank_and_size()
     if processes > 1 and not (source and source.is_file() and output):
-        raise UsageError("several processes share the lines of a file: give --input FILE and --output FILE")
+        raise UsageError(
+            "several processes share the lines of a file: give --input FILE and --output FILE"
+        )
     written = _identity(output or sys.stdout.fileno())
     if written and written in (_identity(source or sys.stdin.fileno()), other and _identity(other)):
         raise UsageError(f"{output or 'standard output'} is also an input: choose another name")
     if output and not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}")
     if output and output.is_file() and _is_own(output.resolve()):
-        raise UsageError(f"{output} is a file of a checkpoint, a run or prepared data: choose another name")
+        raise UsageError(
+            f"{output} is a file of a checkpoint, a run or prepared data: choose another name"
+        )
 
 
 def _is_own(path: Path) -> bool:
@@ -177,7 +209,8 @@ def _is_own(path: Path) -> bool:
     in_checkpoint = any((folder / "checksums.json").exists() for folder in path.parents[:2])
     markers = (path.with_name(name).exists() for name in ("manifest.json", "metrics.jsonl"))
     own = re.fullmatch(
-        r"(config|manifest|summary)\.json|metrics\.jsonl|(train|valid|test)\.(source|target)\..*", path.name
+        r"(config|manifest|summary)\.json|metrics\.jsonl|(train|valid|test)\.(source|target)\..*",
+        path.name,
     )
     return in_checkpoint or (own is not None and any(markers))
 

@@ -1,6 +1,7 @@
 """Lines in, results out, of `nmt translate` and `nmt score-targets`.
 
-The ranks of torchrun share the windows of the input: the entry point `shared_results` of the group `nmt.methods`.
+The ranks of torchrun share the windows of the input: the entry point `shared_results` of the group
+`nmt.methods`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from nmt_cli.streams import warnings_by_kind
 
 
 def check_line_counts(source: Path | None, other: Path | None) -> None:
-    """Raise DataError if these are two files with different numbers of lines; pipes are compared as they are read."""
+    """Raise DataError if these are two files with different numbers of lines; pipes are compared as
+    they are read.
+    """
     if source is None or other is None or not (source.is_file() and other.is_file()):
         return
     counts = count_lines(source), count_lines(other)
@@ -34,9 +37,14 @@ def check_line_counts(source: Path | None, other: Path | None) -> None:
 
 
 def parallel_windows(
-    source: Input, other: Input | None, lines: int, warn: Callable[[str], None], strict: bool = False
+    source: Input,
+    other: Input | None,
+    lines: int,
+    warn: Callable[[str], None],
+    strict: bool = False,
 ) -> Windows:
-    """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as strictly as `strict` says.
+    """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as
+    strictly as `strict` says.
 
     Raises:
         DataError: one of the two has more lines.
@@ -94,9 +102,22 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
         yield lambda lines: None
         return
     from rich.console import Console  # not at the top: help comes sooner without it
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    known = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
+    known = (
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("done,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
     columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
     start, count, length = time.monotonic(), 0, 0
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -115,26 +136,40 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
 Results = tuple[list[str], Totals, list[str]]  # the text of each file, figures and warnings
 Advance = Callable[[Sequence[str]], None]
 Work = Callable[[Advance, int, list[str], list[str]], Results]
-"""Called with `advance`, the number of the first line of a window, its lines, and those of the other file."""
+"""Called with `advance`, the number of the first line of a window, its lines, and those of the
+other file.
+"""
 
 Start = Callable[[Any, ExitStack], Work]
 Windows = Iterator[tuple[list[str], list[str]]]
 
 
 def write_results(
-    options: Any, other: Path | None, verb: str, read_ahead: int, start: Start, more: Sequence[Path] = ()
+    options: Any,
+    other: Path | None,
+    verb: str,
+    read_ahead: int,
+    start: Start,
+    more: Sequence[Path] = (),
 ) -> Totals:
-    """Write the results of the input, and return their figures; other ranks than the first do the work only.
+    """Write the results of the input, and return their figures; other ranks than the first do the
+    work only.
 
-    The file `other` has a line for each line of the input. `start` loads the model, with the options of this rank. The
-    files `more` are written beside the output.
+    The file `other` has a line for each line of the input. `start` loads the model, with the
+    options of this rank. The files `more` are written beside the output.
     """
     from nmt_cli.distributed import join_world
 
     totals = Totals()
-    with join_world(options.device, timeout_minutes=24 * 60, on_gpus=False) as world:  # one window may take long
+    with join_world(
+        options.device, timeout_minutes=24 * 60, on_gpus=False
+    ) as world:  # one window may take long
         own = options if world.is_main else replace(options, output=Path(os.devnull), quiet=True)
-        sharing = registry.method("shared_results")(options, world) if world.size > 1 else nullcontext(_results)
+        sharing = (
+            registry.method("shared_results")(options, world)
+            if world.size > 1
+            else nullcontext(_results)
+        )
         with sharing as results, ExitStack() as stack:
             warn = stack.enter_context(warnings_by_kind(own.quiet))
             check_line_counts(options.input, other)  # before the work
@@ -146,7 +181,9 @@ def write_results(
             if options.input is None and sys.stdin.isatty():
                 own.note("Type lines; Ctrl-D ends.")
             advance = stack.enter_context(progress(source, verb, own.shows_progress))
-            windows = parallel_windows(source, beside, read_ahead, warn, strict=verb == "translated")
+            windows = parallel_windows(
+                source, beside, read_ahead, warn, strict=verb == "translated"
+            )
             for texts, figures, warnings in results(windows, work, advance):
                 for write, text in zip(writers, texts, strict=True):
                     write(text.encode())

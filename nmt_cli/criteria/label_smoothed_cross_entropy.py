@@ -12,25 +12,32 @@ from nmt_cli.interfaces import Batch, Criterion, Loss
 
 
 class LabelSmoothedCrossEntropy(Criterion):
-    """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V over all V ids; KL(q || p) plus a constant."""
+    """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V over all V ids; KL(q || p) plus
+    a constant.
+    """
 
     takes_bins = True
 
     def __init__(self, config: LabelSmoothingConfig) -> None:
         self.epsilon = config.label_smoothing
-        self.cross_entropy = smoothed_cross_entropy  # or a function of `fast` that needs less memory
+        self.cross_entropy = (
+            smoothed_cross_entropy  # or a function of `fast` that needs less memory
+        )
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
         hidden, targets = self.outputs(model, batch)
-        total, nll = self.cross_entropy(hidden, model.output_weight, targets, self.epsilon, model.output_bias)
+        total, nll = self.cross_entropy(
+            hidden, model.output_weight, targets, self.epsilon, model.output_bias
+        )
         return Loss(total, nll, batch.num_tokens)
 
 
 def smoothed_cross_entropy(
     hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the smoothed loss and the negative log-likelihood (without gradient), each summed over tokens.
+    """Return the smoothed loss and the negative log-likelihood (without gradient), each summed over
+    tokens.
 
     Args:
         hidden: [tokens, d] decoder output.

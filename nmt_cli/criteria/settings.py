@@ -15,5 +15,8 @@ from nmt_cli.registry import configures, option
 @dataclass(frozen=True)
 class LabelSmoothingConfig:
     label_smoothing: float = option(
-        0.1, "epsilon_ls: share of the target distribution spread over the vocabulary.", minimum=0.0, maximum=0.99
+        0.1,
+        "epsilon_ls: share of the target distribution spread over the vocabulary.",
+        minimum=0.0,
+        maximum=0.99,
     )

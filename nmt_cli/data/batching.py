@@ -1,7 +1,9 @@
-"""The batches of section 5.1: a plan of updates that depends only on lengths, seed, epoch and batch size.
+"""The batches of section 5.1: a plan of updates that depends only on lengths, seed, epoch and batch
+size.
 
-An update consists of groups of sentences of similar length, drawn at random, as the paper's was divided among eight
-GPUs; so an update of several groups mixes lengths. To be computed, it is cut into micro-batches, whose number is free.
+An update consists of groups of sentences of similar length, drawn at random, as the paper's was
+divided among eight GPUs; so an update of several groups mixes lengths. To be computed, it is cut
+into micro-batches, whose number is free.
 """
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch, joined
 POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
 _CHUNKS = 1 << 22
-"""A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus of any size."""
+"""A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus
+of any size.
+"""
 
 
 def groups_of_update(batch_tokens: int) -> int:
-    """Return the number of groups of an update: 8, the paper's GPUs, or a smaller power of 2 for small updates."""
+    """Return the number of groups of an update: 8, the paper's GPUs, or a smaller power of 2 for
+    small updates.
+    """
     for groups in (8, 4, 2):
         if batch_tokens // groups >= 2048:
             return groups
@@ -39,8 +45,8 @@ def groups_of_update(batch_tokens: int) -> int:
 def default_micro_batches(batch_tokens: int, ranks: int, limit: int, packed: bool = False) -> int:
     """Return the default number of micro-batches of an update, a multiple of `ranks`.
 
-    One has up to `limit` tokens on each side. Unless it is packed, it is a group or an even share of one;
-    other numbers have more padding.
+    One has up to `limit` tokens on each side. Unless it is packed, it is a group or an even share
+    of one; other numbers have more padding.
     """
     unit = 1 if packed else groups_of_update(batch_tokens)
     count = unit * -(-batch_tokens // (unit * limit))
@@ -51,8 +57,8 @@ def default_micro_batches(batch_tokens: int, ranks: int, limit: int, packed: boo
 class BatchPlan:
     """The updates of every epoch.
 
-    Pools of 262,144 sentences from all over the corpus are planned one after the other. So the first update is there
-    at once, and the memory does not grow with the corpus.
+    Pools of 262,144 sentences from all over the corpus are planned one after the other. So the
+    first update is there at once, and the memory does not grow with the corpus.
     """
 
     source_lengths: NDArray[Any] | Lengths  # [sentences]: tokens of each, EOS included
@@ -78,7 +84,8 @@ class BatchPlan:
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
 
-        A sentence of weight w is in w of them, or several times in one. The last update of a pool may be smaller.
+        A sentence of weight w is in w of them, or several times in one. The last update of a pool
+        may be smaller.
         """
         random = np.random.default_rng((self.seed, number))
         size, most = groups_of_update(self.tokens(number)), None
@@ -94,10 +101,14 @@ class BatchPlan:
                 yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
 
     def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices, bool]]:
-        """Yield epoch, position, sentences and whether it is the epoch's last, of each update from a position on."""
+        """Yield epoch, position, sentences and whether it is the epoch's last, of each update from
+        a position on.
+        """
         for number in count(epoch):
             pairs = pairwise(chain(self.epoch(number), [None]))
-            for place, (update, following) in islice(enumerate(pairs), position if number == epoch else 0, None):
+            for place, (update, following) in islice(
+                enumerate(pairs), position if number == epoch else 0, None
+            ):
                 assert update is not None
                 yield number, place, update, following is None
 
@@ -106,7 +117,9 @@ class BatchPlan:
         return int(self._counts(epoch)[0].sum())
 
     def samples(self, count: int) -> Iterator[tuple[int, float, list[Indices]]]:
-        """Yield each epoch that differs from the one before, the next such epoch, and up to `count` of its updates."""
+        """Yield each epoch that differs from the one before, the next such epoch, and up to `count`
+        of its updates.
+        """
         begins = self.begins()
         for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
             yield begin, end, list(islice(self.epoch(begin), count))
@@ -131,7 +144,9 @@ class BatchPlan:
         return self.parts or [Part(0, len(self.source_lengths), 1)]
 
     def _counts(self, epoch: int) -> tuple[Indices, Indices]:
-        """Return how many sentences of each part an epoch has, and how many came beyond whole copies before it."""
+        """Return how many sentences of each part an epoch has, and how many came beyond whole
+        copies before it.
+        """
         sizes = np.array([part.end - part.first for part in self._parts()])
         counts = before = np.zeros(len(sizes), np.int64)
         for begin, end in pairwise([*(begin for begin in self.begins() if begin <= epoch), epoch]):
@@ -167,7 +182,8 @@ class BatchPlan:
 
 
 def stride(size: int) -> int:
-    """Return a number whose multiples modulo `size` are all numbers below it, and spread evenly, however few they are.
+    """Return a number whose multiples modulo `size` are all numbers below it, and spread evenly,
+    however few they are.
 
     Divided by `size`, it has a continued fraction of small terms (Niederreiter 1992, section 3.1).
     """
@@ -190,12 +206,17 @@ def length_buckets(
     random: np.random.Generator | None = None,
     sentences: int | None = None,
 ) -> list[Indices]:
-    """Group sentences of similar length; a padded group has at most `tokens` source and `tokens` target tokens.
+    """Group sentences of similar length; a padded group has at most `tokens` source and `tokens`
+    target tokens.
 
-    A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths are shuffled. No
-    group has more than `sentences`.
+    A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths
+    are shuffled. No group has more than `sentences`.
     """
-    order = np.arange(len(source_lengths)) if random is None else random.permutation(len(source_lengths))
+    order = (
+        np.arange(len(source_lengths))
+        if random is None
+        else random.permutation(len(source_lengths))
+    )
     longest = np.maximum(source_lengths, target_lengths)
     # NumPy sorts 16 bits in linear time.
     narrow = np.min_scalar_type(longest.max(initial=0))
@@ -204,7 +225,11 @@ def length_buckets(
     groups = []
     start = 0
     while start < len(order):
-        end = min(len(order), start + (sentences or len(order)), start + max(1, tokens // int(ordered[start])))
+        end = min(
+            len(order),
+            start + (sentences or len(order)),
+            start + max(1, tokens // int(ordered[start])),
+        )
         while end - start > 1 and (end - start) * int(ordered[end - 1]) > tokens:
             end = start + max(1, tokens // int(ordered[end - 1]))
         groups.append(order[start:end])
@@ -212,11 +237,14 @@ def length_buckets(
     return groups
 
 
-def cut(source_lengths: NDArray[Any], target_lengths: NDArray[Any], count: int, packed: bool = False) -> list[Indices]:
-    """Cut sentences of these lengths into `count` micro-batches of about as many tokens, with padding, by length.
+def cut(
+    source_lengths: NDArray[Any], target_lengths: NDArray[Any], count: int, packed: bool = False
+) -> list[Indices]:
+    """Cut sentences of these lengths into `count` micro-batches of about as many tokens, with
+    padding, by length.
 
-    If they are `packed`, the sentences are dealt out instead, back and forth. One is empty only if there are fewer
-    sentences.
+    If they are `packed`, the sentences are dealt out instead, back and forth. One is empty only if
+    there are fewer sentences.
     """
     longest = np.maximum(source_lengths, target_lengths)
     order = np.lexsort((source_lengths, longest))
@@ -228,9 +256,11 @@ def cut(source_lengths: NDArray[Any], target_lengths: NDArray[Any], count: int, 
 
 
 def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
-    """Return where to cut sentences, given in the order of their `lengths`, into `count` micro-batches.
+    """Return where to cut sentences, given in the order of their `lengths`, into `count`
+    micro-batches.
 
-    The largest is as small as can be, to a hundredth; its size is the number of sentences times the longest.
+    The largest is as small as can be, to a hundredth; its size is the number of sentences times the
+    longest.
     """
     sentences = len(lengths)
     numbers = np.arange(1, sentences + 1)
@@ -240,7 +270,10 @@ def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
         """Fill all but the last up to `size`, but leave a sentence for each."""
         start, found = 0, []
         for left in range(count - 1, 0, -1):
-            filled = start + max(1, int(np.searchsorted(lengths[start:] * numbers[: sentences - start], size, "right")))
+            filled = start + max(
+                1,
+                int(np.searchsorted(lengths[start:] * numbers[: sentences - start], size, "right")),
+            )
             start = min(filled, max(start, sentences - left))
             found.append(start)
         return found
@@ -269,7 +302,9 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _padded(ids: NDArray[Any], lengths: Indices, more: int = 0) -> Indices:
-    """Return padded sentences, given as all ids, one sentence after the other, and lengths, with `more` columns."""
+    """Return padded sentences, given as all ids, one sentence after the other, and lengths, with
+    `more` columns.
+    """
     width = int(lengths.max()) + more
     rows = np.full((len(lengths), width), PAD, dtype=np.int64)
     rows[np.arange(width) < lengths[:, None]] = ids
@@ -283,4 +318,6 @@ def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], I
     source[np.arange(len(source)), sources[1]] = EOS
     target[np.arange(len(target)), targets[1]] = EOS
     tokens = len(targets[0]) + len(target)
-    return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens)
+    return Batch(
+        torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens
+    )

@@ -1,7 +1,8 @@
-"""Cleaning of training text: reasons to drop a pair, and duplicates. A task has the rules, its `rejection`.
+"""Cleaning of training text: reasons to drop a pair, and duplicates. A task has the rules, its
+`rejection`.
 
-Validation and test text that is given is never cleaned, so that scores are those of the whole set. `held_out` takes
-it from text that is clean.
+Validation and test text that is given is never cleaned, so that scores are those of the whole set.
+`held_out` takes it from text that is clean.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Reasons to drop a pair, in the order in which they are tested: a pair counts under the first that holds.
+# Reasons to drop a pair, in the order in which they are tested: a pair counts under the first that
+# holds.
 NUL, EMPTY, TOO_LONG, RATIO = "NUL byte", "empty", "too long", "length ratio"
 IDENTICAL, DUPLICATE, TAKEN = "source equals target", "duplicate", "held out"
 
-COMPARED = {"pair": slice(2), "source": slice(1), "target": slice(1, 2)}  # what is equal in duplicates
+COMPARED = {
+    "pair": slice(2),
+    "source": slice(1),
+    "target": slice(1, 2),
+}  # what is equal in duplicates
 
 SUBWORD_MARKS = re.compile(r"@@(?= |$)|\u2581")  # of other programs, in text
 
@@ -32,9 +38,11 @@ def pair_hash(source: str, target: str = "") -> bytes:
 
 
 def repeated(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Return, for each pair in order, given as its `pair_hash`, whether an equal one came before it.
+    """Return, for each pair in order, given as its `pair_hash`, whether an equal one came before
+    it.
 
-    In a corpus of 36 million pairs, two different ones have the same hash with a probability of 1 in 28,000.
+    In a corpus of 36 million pairs, two different ones have the same hash with a probability of 1
+    in 28,000.
     """
     import numpy as np  # not at the top, as below: help of commands comes sooner without it
 
@@ -47,11 +55,15 @@ def repeated(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def held_out(sources: npt.NDArray[np.uint64], targets: npt.NDArray[np.uint64], count: int) -> tuple[Any, Any, Any]:
-    """Choose `count` pairs for validation and `count` for test, given as the hashes of both sides of all pairs.
+def held_out(
+    sources: npt.NDArray[np.uint64], targets: npt.NDArray[np.uint64], count: int
+) -> tuple[Any, Any, Any]:
+    """Choose `count` pairs for validation and `count` for test, given as the hashes of both sides
+    of all pairs.
 
-    Return the numbers of the pairs of both, and for each pair whether it shares a side with one of them. The choice has
-    the smallest hashes of sources, so it depends on the text alone and not on its order.
+    Return the numbers of the pairs of both, and for each pair whether it shares a side with one of
+    them. The choice has the smallest hashes of sources, so it depends on the text alone and not on
+    its order.
     """
     import numpy as np
 

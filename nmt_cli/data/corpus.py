@@ -1,8 +1,9 @@
 """The binary corpus: ids in flat files, memory-mapped, so that its size does not matter.
 
-A split such as `train` consists of `train.source.ids` (all ids, one sentence after the other, without BOS and EOS,
-little-endian uint16 or uint32), `train.source.offsets` (int64: sentence i is ids[offsets[i]:offsets[i + 1]]), and the
-same for `target`. `manifest.json` holds the size and SHA-256 of each file.
+A split such as `train` consists of `train.source.ids` (all ids, one sentence after the other,
+without BOS and EOS, little-endian uint16 or uint32), `train.source.offsets` (int64: sentence i is
+ids[offsets[i]:offsets[i + 1]]), and the same for `target`. `manifest.json` holds the size and
+SHA-256 of each file.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Pairs(Protocol):
     target_lengths: Any  # [pairs]
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
-        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many each has."""
+        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many
+        each has.
+        """
 
 
 def ids_dtype(vocabulary_size: int) -> np.dtype[Any]:
@@ -68,7 +71,9 @@ def _files(split: str) -> tuple[str, ...]:
 
 
 class Lengths:
-    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when they are indexed."""
+    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when
+    they are indexed.
+    """
 
     def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
         self._offsets = offsets
@@ -98,10 +103,16 @@ class Corpus:
                 about = description[side]
                 for name in _files(split):
                     self._sums[self._path(side, name)] = str(about["files"][name]["sha256"])
-                self._sides[side] = self._mapped_side(side, _DTYPES[about["dtype"]], operator.index(about["tokens"]))
+                self._sides[side] = self._mapped_side(
+                    side, _DTYPES[about["dtype"]], operator.index(about["tokens"])
+                )
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {shown(error)}; {_AGAIN}") from error
-        self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
+            raise DataError(
+                f"{data / MANIFEST}: damaged: the entry {split}: {shown(error)}; {_AGAIN}"
+            ) from error
+        self.source_lengths, self.target_lengths = (
+            Lengths(offsets) for _, offsets in self._sides.values()
+        )
         described = [checksum for path, checksum in self._sums.items() if path.suffix != ".txt"]
         if any(part.weight != 1 for part in self.parts):
             described += [str((part.first, part.end, part.weight)) for part in self.parts]
@@ -132,7 +143,9 @@ class Corpus:
         return self.ids("target", [i])[0]
 
     def ids(self, side: str, indices: Sequence[int] | Indices) -> tuple[Ids, Indices]:
-        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many each has."""
+        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many
+        each has.
+        """
         return gathered(*self._sides[side], np.asarray(indices))
 
     def raw_lines(self, side: str) -> list[str]:
@@ -150,12 +163,15 @@ class Corpus:
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
     def check_ids(self, vocabulary_sizes: Sequence[int]) -> None:
-        """Raise DataError if an id of the source, or of the target, is not in a vocabulary of that size."""
+        """Raise DataError if an id of the source, or of the target, is not in a vocabulary of that
+        size.
+        """
         for side, size in zip(SIDES, vocabulary_sizes, strict=True):
             ids, _ = self._sides[side]
             if len(ids) and (largest := int(ids.max())) >= size:
                 raise DataError(
-                    f"{self._path(side, 'ids')}: has the id {largest}, but the vocabulary has {size} entries; {_AGAIN}"
+                    f"{self._path(side, 'ids')}: has the id {largest}, but the vocabulary has "
+                    f"{size} entries; {_AGAIN}"
                 )
 
     def _path(self, side: str, name: str) -> Path:
@@ -166,7 +182,9 @@ class Corpus:
         path = self._path(side, "offsets")
         offsets = _mapped(path, _OFFSET, self._sentences + 1)
         if offsets[0] != 0 or offsets[-1] != len(ids) or np.any(offsets[1:] < offsets[:-1]):
-            raise DataError(f"{path}: damaged: the offsets do not run from 0 to the end of the ids; {_AGAIN}")
+            raise DataError(
+                f"{path}: damaged: the offsets do not run from 0 to the end of the ids; {_AGAIN}"
+            )
         return ids, offsets
 
 
@@ -176,7 +194,10 @@ class JoinedCorpus(Corpus):
     def __init__(self, corpora: Sequence[Corpus], weights: Sequence[float]) -> None:
         self.split, self._corpora = corpora[0].split, corpora
         self.source_lengths, self.target_lengths = (
-            np.concatenate([getattr(each, f"{side}_lengths")[:].astype(np.int32) for each in corpora]) for side in SIDES
+            np.concatenate(
+                [getattr(each, f"{side}_lengths")[:].astype(np.int32) for each in corpora]
+            )
+            for side in SIDES
         )
         self._begins = np.cumsum([0, *map(len, corpora)])
         self._sentences = int(self._begins[-1])
@@ -196,7 +217,9 @@ class JoinedCorpus(Corpus):
         ids = np.empty(lengths.sum(), np.int64)
         for owner in np.unique(owners).tolist():
             own = owners == owner
-            ids[np.repeat(own, lengths)] = self._corpora[owner].ids(side, chosen[own] - self._begins[owner])[0]
+            ids[np.repeat(own, lengths)] = self._corpora[owner].ids(
+                side, chosen[own] - self._begins[owner]
+            )[0]
         return ids, lengths
 
 
@@ -205,14 +228,19 @@ class Selection:
 
     def __init__(self, pairs: Pairs, indices: Indices) -> None:
         self._pairs, self._indices = pairs, indices
-        self.source_lengths, self.target_lengths = pairs.source_lengths[indices], pairs.target_lengths[indices]
+        self.source_lengths, self.target_lengths = (
+            pairs.source_lengths[indices],
+            pairs.target_lengths[indices],
+        )
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
         return self._pairs.ids(side, self._indices[indices])
 
 
 class CorpusWriter:
-    """Writes one split, batch by batch. The sizes of the two vocabularies determine the types of the ids."""
+    """Writes one split, batch by batch. The sizes of the two vocabularies determine the types of
+    the ids.
+    """
 
     def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
         self._stack = ExitStack()
@@ -220,12 +248,16 @@ class CorpusWriter:
         self._entry: dict[str, Any] = {"sentences": 0}  # of the split in the manifest
         for side, size in zip(SIDES, vocabulary_sizes, strict=True):
             paths = {name: directory / f"{split}.{side}.{name}" for name in _files(split)}
-            self._files[side] = {name: self._stack.enter_context(path.open("xb")) for name, path in paths.items()}
+            self._files[side] = {
+                name: self._stack.enter_context(path.open("xb")) for name, path in paths.items()
+            }
             self._files[side]["offsets"].write(np.zeros(1, _OFFSET).tobytes())
             self._entry[side] = {"tokens": 0, "unknown": 0, "dtype": ids_dtype(size).name}
 
     def add(self, side: str, ids: Ids, lengths: Ids, lines: Sequence[str] = ()) -> None:
-        """Append sentences to one side: all their ids, the number of ids in each, and, of `RAW_SPLITS`, the lines."""
+        """Append sentences to one side: all their ids, the number of ids in each, and, of
+        `RAW_SPLITS`, the lines.
+        """
         files, about = self._files[side], self._entry[side]
         files["ids"].write(ids.astype(_DTYPES[about["dtype"]]).tobytes())
         files["offsets"].write((about["tokens"] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
@@ -242,7 +274,8 @@ class CorpusWriter:
         for side, files in self._files.items():
             paths = {name: Path(file.name) for name, file in files.items()}
             self._entry[side]["files"] = {
-                name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)} for name, path in paths.items()
+                name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)}
+                for name, path in paths.items()
             }
         return self._entry
 
@@ -254,7 +287,9 @@ class CorpusWriter:
 
 
 def read_manifest(data: Path) -> dict[str, Any]:
-    """Return the manifest of prepared data; raise DataError if it has none, or a damaged or unknown one."""
+    """Return the manifest of prepared data; raise DataError if it has none, or a damaged or unknown
+    one.
+    """
     path = data / MANIFEST
     if not path.exists():
         what = f"not prepared data: it has no {MANIFEST}" if data.exists() else "no such directory"
@@ -262,7 +297,9 @@ def read_manifest(data: Path) -> dict[str, Any]:
         raise DataError(f"{data}: {what}; create it with {create}")
     content = read_object(path, DataError, "Run nmt prepare again.")
     if (schema := content.get("schema")) != SCHEMA:
-        raise DataError(f"{path}: its schema is {shown(schema)}, this version reads {SCHEMA}; {_AGAIN}")
+        raise DataError(
+            f"{path}: its schema is {shown(schema)}, this version reads {SCHEMA}; {_AGAIN}"
+        )
     return content
 
 
@@ -280,7 +317,9 @@ def _parts(description: Mapping[str, Any], data: Path, sentences: int) -> list[P
     for part in description.get("parts", [{"sentences": sentences, "weight": 1}]):
         first, end = end, end + operator.index(part["sentences"])
         parts.append(Part(first, end, part["weight"], data, str(part.get("prefix") or "")))
-    if end != sentences or any(part.end < part.first or not 0 < part.weight <= LARGEST_WEIGHT for part in parts):
+    if end != sentences or any(
+        part.end < part.first or not 0 < part.weight <= LARGEST_WEIGHT for part in parts
+    ):
         raise ValueError(f"wrong parts: {parts!r}")
     return parts
 
@@ -289,7 +328,9 @@ def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:
     try:
         size = path.stat().st_size
         if size != length * dtype.itemsize:
-            raise DataError(f"{path}: damaged: {size} bytes, expected {length * dtype.itemsize}; {_AGAIN}")
+            raise DataError(
+                f"{path}: damaged: {size} bytes, expected {length * dtype.itemsize}; {_AGAIN}"
+            )
         # An empty file cannot be mapped.
         return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if length else np.zeros(0, dtype)
     except OSError as error:

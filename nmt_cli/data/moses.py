@@ -1,7 +1,8 @@
 """Moses' punctuation normalisation and tokenisation, by sacremoses, and detokenisation.
 
-sacremoses is a port; it differs from Moses' Perl scripts on few lines (a sentence-final number such as `26.`). Most
-lines have nothing to normalise, and words are repeated, so that tokens are cached by word.
+sacremoses is a port; it differs from Moses' Perl scripts on few lines (a sentence-final number such
+as `26.`). Most lines have nothing to normalise, and words are repeated, so that tokens are cached
+by word.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Moses:
 
     Args:
         language: two letters; languages without rules of their own use those of English.
-        escape: write `&apos;`, `&quot;`, `&amp;`, `&#124;`, `&lt;`, `&gt;`, `&#91;`, `&#93;` for the characters, as
-            Moses' scripts do by default.
+        escape: write `&apos;`, `&quot;`, `&amp;`, `&#124;`, `&lt;`, `&gt;`, `&#91;`, `&#93;` for
+            the characters, as Moses' scripts do by default.
     """
 
     def __init__(self, language: str, escape: bool = False) -> None:
@@ -55,17 +56,23 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
         self._cached_word = lru_cache(1 << 16)(self._word)
 
     def tokenise(self, line: str) -> str:
-        """Return what `tokenize` returns, joined from the tokens of each word, most of which are cached."""
+        """Return what `tokenize` returns, joined from the tokens of each word, most of which are
+        cached.
+        """
         keys = words = line.split()
-        if "." in line[:-1]:  # a full stop that ends a word belongs to it or not, by the first character of the next
+        if (
+            "." in line[:-1]
+        ):  # a full stop that ends a word belongs to it or not, by the first character of the next
             keys = [f"{a} {b[0]}" if a[-1] == "." else a for a, b in pairwise(words)] + words[-1:]
         tokens = list(map(self._cached_word, keys))
         return " ".join(tokens) if all(tokens) else str(self._whole(line))
 
     def _word(self, key: str) -> str:
-        """Return the tokens of a word, which the first character of the next may follow; "" if they depend on more.
+        """Return the tokens of a word, which the first character of the next may follow; "" if they
+        depend on more.
 
-        An apostrophe or a comma at the edge of a word is treated by its neighbours, or otherwise at a line's ends.
+        An apostrophe or a comma at the edge of a word is treated by its neighbours, or otherwise at
+        a line's ends.
         """
         if key.isalnum() and "MULTI" not in key and not self.PAD_NOT_ISALNUM[0].search(key):
             return key  # MULTI marks several dots

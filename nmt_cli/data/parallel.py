@@ -67,7 +67,9 @@ class Workers:
         for process in stopped:  # the executor forgets them if it could not start all
             process.join()
 
-    def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+    def map(
+        self, function: Callable[[Any, Item], Result], items: Iterable[Item]
+    ) -> Iterator[tuple[Item, Result]]:
         """Yield each item with `function(state, item)`, in order.
 
         Raises:
@@ -96,7 +98,9 @@ class Workers:
 def mapped(
     function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with `function(state, item)`, in order, for any number of `workers`; errors as `Workers.map`."""
+    """Yield each item with `function(state, item)`, in order, for any number of `workers`; errors
+    as `Workers.map`.
+    """
     if workers <= 1:
         for item in items:
             yield item, function(state, item)
@@ -108,7 +112,8 @@ def mapped(
 def apart(work: Callable[[], Result]) -> Result:
     """Return `work()`, run in a separate process.
 
-    Ctrl-C then ends it at once even inside a C++ library, and its memory is returned. It needs no semaphores.
+    Ctrl-C then ends it at once even inside a C++ library, and its memory is returned. It needs no
+    semaphores.
 
     Raises:
         NmtError: the process died, or the error that `work` raised.
@@ -136,8 +141,8 @@ def apart(work: Callable[[], Result]) -> Result:
 def _starting() -> Iterator[None]:
     """Explain why no process can start, and hold Ctrl-C and other signals back until the end.
 
-    One that comes at a fork would be lost, with a traceback, or lose a process. A new process holds them back until it
-    has handlers of its own.
+    One that comes at a fork would be lost, with a traceback, or lose a process. A new process holds
+    them back until it has handlers of its own.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
@@ -145,14 +150,17 @@ def _starting() -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or error
         raise NmtError(
-            f"cannot start worker processes: {reason}; try again with fewer --workers, or when fewer programs run"
+            f"cannot start worker processes: {reason}; try again with fewer --workers, or when "
+            "fewer programs run"
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _start(state: Any) -> None:
-    """Prepare a worker process: it leaves signals of the process group to its parent, and ends when its parent does."""
+    """Prepare a worker process: it leaves signals of the process group to its parent, and ends when
+    its parent does.
+    """
     global _state
     _state = state
     os.setpgid(0, 0)

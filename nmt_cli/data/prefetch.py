@@ -18,7 +18,8 @@ def prefetched(
 ) -> Generator[Result]:
     """Yield `make(item)`, in order; a thread makes up to `ahead` of them before they are asked for.
 
-    An error of `make` or of `items` is raised where its result is asked for. Closing the generator stops the thread.
+    An error of `make` or of `items` is raised where its result is asked for. Closing the generator
+    stops the thread.
 
     Args:
         device: where CUDA calls of `make`, such as `Tensor.pin_memory`, belong.

@@ -1,8 +1,9 @@
-"""The sentences of an epoch: how often the parts of the text are in it, the size of its updates, and its text.
+"""The sentences of an epoch: how often the parts of the text are in it, the size of its updates,
+and its text.
 
-An extra of the kind `sentences` changes some of that. Its class is built with the keywords `corpus`, `task` and `seed`.
-The batches of an epoch are planned by the lengths of the prepared text, so every rank plans the same ones. The text
-of an update is known when it is made.
+An extra of the kind `sentences` changes some of that. Its class is built with the keywords
+`corpus`, `task` and `seed`. The batches of an epoch are planned by the lengths of the prepared
+text, so every rank plans the same ones. The text of an update is known when it is made.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from nmt_cli.data.corpus import Indices, Pairs
 
 
 class Sentences:
-    """A change of the plain sentences, which changes nothing: a subclass has the methods that it needs.
+    """A change of the plain sentences, which changes nothing: a subclass has the methods that it
+    needs.
 
-    The plain sentences are each part of the text by its weight, as it was prepared, in updates of constant size.
+    The plain sentences are each part of the text by its weight, as it was prepared, in updates of
+    constant size.
     """
 
     begins: Sequence[int] = (0,)
     """The epochs, from 0, at which `weights` or `limit` changes, in order."""
 
     def weights(self, epoch: int, weights: Sequence[float]) -> Sequence[float]:
-        """Return how often this epoch has the sentences of each part of the text, given as it is without this change.
+        """Return how often this epoch has the sentences of each part of the text, given as it is
+        without this change.
 
-        A part of weight 1.3 has all sentences once and three in ten once more: others in each epoch, in turn.
+        A part of weight 1.3 has all sentences once and three in ten once more: others in each
+        epoch, in turn.
         """
         return weights
 
@@ -40,5 +45,7 @@ class Sentences:
         return pairs
 
     def lines(self, epochs: float) -> list[str]:
-        """Return lines for users before the first update, about what is changed in a training of so many epochs."""
+        """Return lines for users before the first update, about what is changed in a training of so
+        many epochs.
+        """
         return []

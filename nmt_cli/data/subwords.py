@@ -1,9 +1,10 @@
 """Vocabularies: text to ids and back, by BPE, unigram, word pieces, characters or whole tokens.
 
-All kinds use the ids PAD 0, UNK 1, BOS 2, EOS 3 and never produce PAD, BOS or EOS from text. Except for whole tokens
-they are lossless: spaces are written as U+2581 within the pieces, as in SentencePiece, and `decode` returns every text
-whose characters are in the vocabulary. There are two exceptions: a U+2581 in the text becomes a space, and a run of
-unknown characters becomes `UNKNOWN_TEXT`, unless the vocabulary has byte fallback.
+All kinds use the ids PAD 0, UNK 1, BOS 2, EOS 3 and never produce PAD, BOS or EOS from text. Except
+for whole tokens they are lossless: spaces are written as U+2581 within the pieces, as in
+SentencePiece, and `decode` returns every text whose characters are in the vocabulary. There are two
+exceptions: a U+2581 in the text becomes a space, and a run of unknown characters becomes
+`UNKNOWN_TEXT`, unless the vocabulary has byte fallback.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 LARGEST_FILE = 1 << 28  # bytes of a vocabulary; SentencePiece crashes at much larger ones
 LARGEST = (1 << 31) - 1  # entries of a vocabulary: what SentencePiece takes
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
-# SentencePiece's trainer skips a line with U+2585, and cuts the names of its pieces out of the text: they are divided.
+# SentencePiece's trainer skips a line with U+2585, and cuts the names of its pieces out of the
+# text: they are divided.
 _RESERVED = re.compile("[\0\u2585]|(?<=<)(?=(?:pad|unk|s|/s|0x[0-9A-F]{2})>)")
 _LONGEST_CACHED_WORD = 64
 _LARGEST_CACHE = 1 << 18
@@ -49,7 +51,9 @@ class LearningOptions:
     kind: str = "bpe"
     size: int = 10000  # special symbols included
     byte_fallback: bool = False  # spell unknown characters as their UTF-8 bytes (256 ids)
-    character_coverage: float = 1.0  # share of the text's characters that the vocabulary must contain
+    character_coverage: float = (
+        1.0  # share of the text's characters that the vocabulary must contain
+    )
     reserved: int = 0  # entries of `size` that are left for others
 
 
@@ -82,7 +86,9 @@ class SentencePieces(Vocabulary):
         return encoder
 
     def score(self, i: int) -> float:
-        """Return the rank of a BPE piece, as a negative number, or the log-probability of a unigram piece."""
+        """Return the rank of a BPE piece, as a negative number, or the log-probability of a unigram
+        piece.
+        """
         return float(self._processor.get_score(i))
 
     def encode_each(self, lines: Sequence[str]) -> list[list[int]]:
@@ -98,7 +104,10 @@ class SentencePieces(Vocabulary):
     @cached_property
     def texts(self) -> list[str]:
         ids = range(len(self))
-        return ["" if i <= EOS or self._processor.is_byte(i) else self._processor.id_to_piece(i) for i in ids]
+        return [
+            "" if i <= EOS or self._processor.is_byte(i) else self._processor.id_to_piece(i)
+            for i in ids
+        ]
 
     def serialise(self) -> bytes:
         return bytes(self._processor.serialized_model_proto())
@@ -110,8 +119,8 @@ class SentencePieces(Vocabulary):
 class WordPieces(Listed):
     """Word pieces: each word is cut from its start into the longest pieces in the vocabulary.
 
-    Wu et al. 2016, section 4.1. A word is a space, written U+2581, and all that follows up to the next one. A
-    run of unknown characters is one UNK (or its bytes); the rest of the word is kept.
+    Wu et al. 2016, section 4.1. A word is a space, written U+2581, and all that follows up to the
+    next one. A run of unknown characters is one UNK (or its bytes); the rest of the word is kept.
     """
 
     kind = "wordpiece"
@@ -137,7 +146,9 @@ class WordPieces(Listed):
 
     @cached_property
     def _contents(self) -> list[bytes]:
-        """What each id adds to a line, in UTF-8. A character may consist of several ids, each a byte."""
+        """What each id adds to a line, in UTF-8. A character may consist of several ids, each a
+        byte.
+        """
         contents = [text.encode() for text in self.texts]
         contents[UNK] = UNKNOWN_TEXT.encode()
         for byte, i in enumerate(self._byte_ids):
@@ -185,26 +196,35 @@ class WholeTokens(Listed):
 
 
 def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
-    """Learn a vocabulary of exactly `size - reserved` pieces (characters and whole tokens: at most), deterministically.
+    """Learn a vocabulary of exactly `size - reserved` pieces (characters and whole tokens: at
+    most), deterministically.
 
-    The trainer holds the lines in memory. Word pieces are learned by BPE and differ in how they are applied.
+    The trainer holds the lines in memory. Word pieces are learned by BPE and differ in how they are
+    applied.
 
     Raises:
         UsageError: the size does not fit the text, or the kind is not one of `KINDS`.
         DataError: there is no text.
     """
     if options.kind not in KINDS:
-        raise UsageError(f"--subwords {options.kind} cannot be learned from text: give --subwords-from CHECKPOINT")
+        raise UsageError(
+            f"--subwords {options.kind} cannot be learned from text: give --subwords-from "
+            "CHECKPOINT"
+        )
     if options.kind == "none":
         counts = Counter(token for line in lines for token in line.split(" ") if token)
         ranked = sorted(counts, key=lambda token: (-counts[token], token))
         return WholeTokens([*SPECIAL_SYMBOLS, *ranked][: options.size - options.reserved])
     learned = SentencePieces(_train(lines, options), options.kind)
-    return WordPieces(learned.pieces(range(len(learned)))) if options.kind == "wordpiece" else learned
+    return (
+        WordPieces(learned.pieces(range(len(learned)))) if options.kind == "wordpiece" else learned
+    )
 
 
 def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
-    """Write the vocabulary to `folder`; return its file, kind, size and SHA-256, which `load` needs, as JSON."""
+    """Write the vocabulary to `folder`; return its file, kind, size and SHA-256, which `load`
+    needs, as JSON.
+    """
     content = vocabulary.serialise()
     name = f"{stem}.{'model' if isinstance(vocabulary, SentencePieces) else 'json'}"
     durable.write_bytes(folder / name, content)
@@ -213,17 +233,23 @@ def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
 
 
 def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
-    """Load the vocabulary that `save` described; raise DataError if its file is missing or has changed."""
+    """Load the vocabulary that `save` described; raise DataError if its file is missing or has
+    changed.
+    """
     path = folder / Path(str(description["file"])).name  # never outside `folder`
     check_regular(path, LARGEST_FILE)
     content, kind = path.read_bytes(), str(description["kind"])
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
-        raise DataError(f"{path}: this vocabulary has changed since it was saved; restore the original")
+        raise DataError(
+            f"{path}: this vocabulary has changed since it was saved; restore the original"
+        )
     try:
         if kind in ("bpe", "unigram", "character"):
             vocabulary: Vocabulary = SentencePieces(content, kind)
         elif kind in ("none", "wordpiece"):
-            vocabulary = (WholeTokens if kind == "none" else WordPieces)(json.loads(content)["pieces"])
+            vocabulary = (WholeTokens if kind == "none" else WordPieces)(
+                json.loads(content)["pieces"]
+            )
         else:
             vocabulary = _added()[kind].load().restored(content)
         if len(vocabulary) <= len(SPECIAL_SYMBOLS):
@@ -236,9 +262,11 @@ def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
 
 
 def kinds() -> list[str]:
-    """Return the kinds of vocabularies; the entry points of the group `nmt.vocabularies` add some to `KINDS`.
+    """Return the kinds of vocabularies; the entry points of the group `nmt.vocabularies` add some
+    to `KINDS`.
 
-    Each is a class of `Vocabulary` with the class method `restored(content)`, the reverse of `serialise`.
+    Each is a class of `Vocabulary` with the class method `restored(content)`, the reverse of
+    `serialise`.
     """
     return [*KINDS, *sorted(_added().names)]
 
@@ -261,7 +289,10 @@ def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
                 for piece in filter(None, _RESERVED.split(line)):
                     count += 1
                     yield piece
-        except (Exception, KeyboardInterrupt) as error:  # SentencePiece replaces every error by its own
+        except (
+            Exception,
+            KeyboardInterrupt,
+        ) as error:  # SentencePiece replaces every error by its own
             failure = error
             raise
 
@@ -298,14 +329,23 @@ def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
 def _explained(message: str, options: LearningOptions, lines: int) -> Exception:
     if not lines:
         return DataError("there is no text to learn subwords from")
-    if found := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
+    if found := re.search(
+        r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message
+    ):
         most = int(found[1]) + options.reserved
-        return UsageError(f"--vocab-size {options.size} is too large for this text: use --vocab-size {most} or less")
+        return UsageError(
+            f"--vocab-size {options.size} is too large for this text: use --vocab-size {most} or "
+            "less"
+        )
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         least = int(found[1]) + options.reserved
         return UsageError(
-            f"--vocab-size {options.size} is too small for the text's characters: use at least --vocab-size {least}, "
-            f"or lower --character-coverage (now {options.character_coverage:g}). Where a side has too little text for "
+            f"--vocab-size {options.size} is too small for the text's characters: use at least "
+            f"--vocab-size {least}, "
+            f"or lower --character-coverage (now {options.character_coverage:g}). Where a side has "
+            "too little text for "
             "it, use a joint vocabulary, or --subwords character"
         )
-    return DataError(f"SentencePiece cannot learn a vocabulary ({options.kind}, {options.size}): {message}")
+    return DataError(
+        f"SentencePiece cannot learn a vocabulary ({options.kind}, {options.size}): {message}"
+    )

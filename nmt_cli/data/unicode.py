@@ -1,7 +1,8 @@
-"""Unicode normalisation of lines, so that a character has one form: by SentencePiece's rules, NFC or NFD.
+"""Unicode normalisation of lines, so that a character has one form: by SentencePiece's rules, NFC
+or NFD.
 
-SentencePiece's rules also take away what nobody sees: runs of spaces become one, and spaces at the ends and invisible
-characters go.
+SentencePiece's rules also take away what nobody sees: runs of spaces become one, and spaces at the
+ends and invisible characters go.
 """
 
 from __future__ import annotations
@@ -17,25 +18,31 @@ NONE = "none"
 RULES = ("nmt_nfkc", "nfkc", "nfc", "nfd", NONE)
 
 VERSION = 2
-"""Of SentencePiece's rules here. In version 1, that of nmt 1.0, runs of spaces and most invisible characters stay."""
+"""Of SentencePiece's rules here. In version 1, that of nmt 1.0, runs of spaces and most invisible
+characters stay.
+"""
 
-INVISIBLE = (  # controls, Unicode's Default_Ignorable_Code_Point without `JOINERS`, and marks of annotations
+# Controls, Unicode's Default_Ignorable_Code_Point without `JOINERS`, and marks of annotations.
+INVISIBLE = (
     "\0-\x08\x0e-\x1f\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 WINDOWS_1252 = "\x80-\x9f"  # C1 controls, which are its quotation marks and dashes read as Latin-1
-SPACES = "\t-\r\u1680\u2028\u2029\u2581\u2800\u3164\uffa0"  # those that NFKC leaves as they are; U+2581 is ours
+# Those that NFKC leaves as they are; U+2581 is ours.
+SPACES = "\t-\r\u1680\u2028\u2029\u2581\u2800\u3164\uffa0"
 JOINERS = "\u200c\u200d\u180b-\u180f"  # ZWNJ, ZWJ, and the variants of Mongolian letters
 
-# Only NFD changes lines of these characters alone. Most lines are such, and this is five times as fast.
+# Only NFD changes lines of these characters alone. Most lines are such, and this is five times as
+# fast.
 _unchanged = re.compile("[ -~À-ÖØ-öø-ıĴ-ľŁ-ňŊ-ž–—‘-„]*").fullmatch
 # Tag characters stay in the flags of England, Scotland and Wales, which begin with a black flag.
 _invisible = regex.compile(f"[{INVISIBLE}](?<!\U0001f3f4[\U000e0020-\U000e007f]{{1,7}})")
 _windows_1252 = re.compile(f"[{WINDOWS_1252}]")
 _spaces = re.compile(f"[{SPACES}]")
-# Joiners without a letter that they shape. ZWNJ and ZWJ stay between letters of which the first joins the second (RFC
-# 5892, appendix A.1), beside a virama (combining class 9), and between emoji. Of several in a row, the first counts.
-# Nothing looks back over a run of characters from each of them: a line may be a megabyte of marks.
+# Joiners without a letter that they shape. ZWNJ and ZWJ stay between letters of which the first
+# joins the second (RFC 5892, appendix A.1), beside a virama (combining class 9), and between emoji.
+# Of several in a row, the first counts. Nothing looks back over a run of characters from each of
+# them: a line may be a megabyte of marks.
 _idle_joiners = regex.compile(
     r"""(?<=[\u200c\u200d])[\u200c\u200d]
     |(?=[\u200c\u200d])(?!
@@ -54,10 +61,15 @@ def normalised(lines: Sequence[str], rule: str, version: int = VERSION) -> Seque
     if rule == NONE:
         return lines
     normalise, unchanged = _normaliser(rule, version), str.isascii if rule == "nfd" else _unchanged
-    texts = [line if (line.isascii() and line.isprintable()) or unchanged(line) else normalise(line) for line in lines]
+    texts = [
+        line if (line.isascii() and line.isprintable()) or unchanged(line) else normalise(line)
+        for line in lines
+    ]
     if not cleans(rule, version):
         return texts
-    return [" ".join(text.split()) if "  " in text or text != text.strip() else text for text in texts]
+    return [
+        " ".join(text.split()) if "  " in text or text != text.strip() else text for text in texts
+    ]
 
 
 def cleans(rule: str, version: int) -> bool:
@@ -66,7 +78,9 @@ def cleans(rule: str, version: int) -> bool:
 
 
 def comparable(line: str) -> str:
-    """Return a line as exact match compares it: two encodings of one text are equal, and so are spaces at its ends."""
+    """Return a line as exact match compares it: two encodings of one text are equal, and so are
+    spaces at its ends.
+    """
     return unicodedata.normalize("NFC", line).strip()
 
 
@@ -77,16 +91,22 @@ def _normaliser(rule: str, version: int) -> Callable[[str], str]:
     import sentencepiece
 
     normaliser = sentencepiece.SentencePieceNormalizer(
-        rule_name=rule, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+        rule_name=rule,
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=False,
     )
 
     def normalise(line: str) -> str:
-        text = _windows_1252.sub(lambda match: match[0].encode("latin-1").decode("cp1252", "ignore"), line)
+        text = _windows_1252.sub(
+            lambda match: match[0].encode("latin-1").decode("cp1252", "ignore"), line
+        )
         text = _idle_joiners.sub("", _invisible.sub("", _spaces.sub(" ", text)))
         parts = re.split("([\u200c\u200d])", text)  # SentencePiece makes spaces of ZWNJ
         parts[::2] = map(normaliser.Normalize, parts[::2])
         text = "".join(parts)
-        # The vowel sign AM of Thai and of Lao, which NFKC takes apart: no keyboard writes its parts.
+        # The vowel sign AM of Thai and of Lao, which NFKC takes apart: no keyboard writes its
+        # parts.
         return text.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3")
 
     def normalise_as_before(line: str) -> str:

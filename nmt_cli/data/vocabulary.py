@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     Sampler = Callable[[str, Random], list[int]]
 
-UNKNOWN_TEXT = " \u2047 "  # the text of the id UNK: SentencePiece's double question mark between spaces
+UNKNOWN_TEXT = (
+    " \u2047 "  # the text of the id UNK: SentencePiece's double question mark between spaces
+)
 SPACE = "\u2581"
 
 
@@ -35,11 +37,15 @@ class Vocabulary(ABC):
     def encode(self, text: str) -> list[int]: ...
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
-        """Return what `encode` returns for each line: all ids in one array, and the number of ids in each line."""
+        """Return what `encode` returns for each line: all ids in one array, and the number of ids
+        in each line.
+        """
         return joined([self.encode(line) for line in lines])
 
     def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
-        """Return what draws segmentations of text at random: `make` makes it of a vocabulary without symbols."""
+        """Return what draws segmentations of text at random: `make` makes it of a vocabulary
+        without symbols.
+        """
         return make(self)
 
     @abstractmethod
@@ -53,7 +59,9 @@ class Vocabulary(ABC):
     @property
     @abstractmethod
     def texts(self) -> list[str]:
-        """The text that each id adds to a line, spaces as U+2581; "" for special symbols and single bytes."""
+        """The text that each id adds to a line, spaces as U+2581; "" for special symbols and single
+        bytes.
+        """
 
     @abstractmethod
     def serialise(self) -> bytes:
@@ -74,7 +82,10 @@ class Listed(Vocabulary):
     def __init__(self, pieces: Sequence[str]) -> None:
         self._pieces = list(pieces)
         if tuple(self._pieces[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
-            raise DataError(f"not a vocabulary: it starts with {self._pieces[:4]}, not {', '.join(SPECIAL_SYMBOLS)}")
+            raise DataError(
+                f"not a vocabulary: it starts with {self._pieces[:4]}, not "
+                f"{', '.join(SPECIAL_SYMBOLS)}"
+            )
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > EOS}
 
     def __len__(self) -> int:

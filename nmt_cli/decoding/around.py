@@ -1,8 +1,10 @@
-"""The seam for what goes around a translation, such as inline tags, the sentences of a line, or unknown words.
+"""The seam for what goes around a translation, such as inline tags, the sentences of a line, or
+unknown words.
 
-An `Around` reads a line before the search and writes its translation after it. In between it may revise the outputs
-where they are made, which may be another process. It is registered as a component of the kind `around`, with a frozen
-dataclass of flags: `build(config, engine=engine, options=options)` returns it, or None if there is nothing to do.
+An `Around` reads a line before the search and writes its translation after it. In between it may
+revise the outputs where they are made, which may be another process. It is registered as a
+component of the kind `around`, with a frozen dataclass of flags: `build(config, engine=engine,
+options=options)` returns it, or None if there is nothing to do.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.errors import UsageError
 
 Layer = Sequence[tuple[str, int, Any]]
-"""What one `Around` has read: each text, the number of texts that it became, and the note for `write`."""
+"""What one `Around` has read: each text, the number of texts that it became, and the note for
+`write`.
+"""
 
 
 class Around:
@@ -55,11 +59,15 @@ class Around:
         return [line], None
 
     def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
-        """Return the outputs of each text of a batch, changed or with notes. It runs in a worker process."""
+        """Return the outputs of each text of a batch, changed or with notes. It runs in a worker
+        process.
+        """
         return outputs
 
     def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
-        """Return the translation of a line from the translations of the texts that `read` made of it."""
+        """Return the translation of a line from the translations of the texts that `read` made of
+        it.
+        """
         (translation,) = translations
         return translation
 
@@ -92,7 +100,8 @@ class Chain:
         changing = [around for around in self.arounds if around.changes_words]
         if aligning and changing:
             raise UsageError(
-                f"{aligning[0].name} cannot be used with {changing[0].name}, which changes the words of outputs"
+                f"{aligning[0].name} cannot be used with {changing[0].name}, which changes the "
+                "words of outputs"
             )
 
     def check_prefix(self) -> None:
@@ -111,12 +120,16 @@ class Chain:
         texts, layers = [line], list[Layer]()
         for around in self.arounds:
             read = [around.read(text) for text in texts]
-            layers.append([(text, len(parts), note) for text, (parts, note) in zip(texts, read, strict=True)])
+            layers.append(
+                [(text, len(parts), note) for text, (parts, note) in zip(texts, read, strict=True)]
+            )
             texts = [part for parts, _ in read for part in parts]
         return texts, layers
 
     def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
-        """Return the outputs of each text of a batch after all have revised them, the innermost first."""
+        """Return the outputs of each text of a batch after all have revised them, the innermost
+        first.
+        """
         for around in reversed(self.arounds):
             outputs = around.revise(batch, outputs)
         return outputs
@@ -125,7 +138,9 @@ class Chain:
         """Return the translation of a line from the translations of its texts."""
         for around, layer in zip(reversed(self.arounds), reversed(layers), strict=True):
             rest = iter(translations)
-            translations = [around.write(text, list(islice(rest, count)), note) for text, count, note in layer]
+            translations = [
+                around.write(text, list(islice(rest, count)), note) for text, count, note in layer
+            ]
         (translation,) = translations
         return translation
 
@@ -153,6 +168,7 @@ def flags_of(config: Any) -> str:
     """Return the flags of the settings that differ from their defaults."""
     default = type(config)()
     flags = {
-        flag(field): getattr(config, field.name) != getattr(default, field.name) for field, _ in fields(type(config))
+        flag(field): getattr(config, field.name) != getattr(default, field.name)
+        for field, _ in fields(type(config))
     }
     return ", ".join([name for name, given in flags.items() if given] or flags)

@@ -1,9 +1,12 @@
-"""Beam search with the length penalty, output limits and early termination of section 6.1, for any `Decodable`.
+"""Beam search with the length penalty, output limits and early termination of section 6.1, for any
+`Decodable`.
 
-Letters: B sentences, A of them not done, W live hypotheses of each (1 at first, then the beam), N = A * W rows of
-    the decoder state, L tokens so far, V vocabulary, C candidates of a sentence, K the beam.
+Letters: B sentences, A of them not done, W live hypotheses of each (1 at first, then the beam), N =
+    A * W rows of the decoder state, L tokens so far, V vocabulary, C candidates of a sentence, K
+    the beam.
 
-|Y| counts the end-of-sentence token, as in the paper's own code: an output that is empty has a length of 1.
+|Y| counts the end-of-sentence token, as in the paper's own code: an output that is empty has a
+length of 1.
 """
 
 from __future__ import annotations
@@ -24,24 +27,32 @@ from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Decode
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """((5 + |Y|) / 6)^alpha, the divisor of a log-probability (Wu et al. 2016, equation 14; section 6.1)."""
+    """((5 + |Y|) / 6)^alpha, the divisor of a log-probability (Wu et al. 2016, equation 14; section
+    6.1).
+    """
     return ((5.0 + length) / 6.0) ** alpha
 
 
 @dataclass(frozen=True)
 class LengthPenalty:
-    """The scores by which outputs of different lengths are compared: the paper's, if a subclass has no others."""
+    """The scores by which outputs of different lengths are compared: the paper's, if a subclass has
+    no others.
+    """
 
     alpha: float
 
     def score(self, log_probability: Tensor, length: Tensor) -> Tensor:
-        """Return the scores of outputs of a `log_probability` and a `length`, EOS included, which broadcast."""
+        """Return the scores of outputs of a `log_probability` and a `length`, EOS included, which
+        broadcast.
+        """
         return log_probability / length_penalty(length, self.alpha)
 
     def bound(self, log_probability: Tensor, longest: Tensor) -> Tensor:
-        """Return what no score exceeds of hypotheses that are continued to a length of `longest` at most.
+        """Return what no score exceeds of hypotheses that are continued to a length of `longest` at
+        most.
 
-        The log-probability of a hypothesis only falls, and the paper's penalty is greatest at the limit.
+        The log-probability of a hypothesis only falls, and the paper's penalty is greatest at the
+        limit.
         """
         return self.score(log_probability, longest)
 
@@ -56,10 +67,11 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return the best outputs of each sentence, best first.
 
-    A hypothesis is finished if EOS is among the K best candidates of its sentence. A sentence is done when no live
-    hypothesis can beat the worst of its `nbest` finished ones. Greedy search, a beam of 1, ends at the first EOS.
-    Hypotheses that reach the limit, or for which a constraint allows no token, are cut off: they follow the finished
-    ones, and their `token_scores` have no entry for EOS.
+    A hypothesis is finished if EOS is among the K best candidates of its sentence. A sentence is
+    done when no live hypothesis can beat the worst of its `nbest` finished ones. Greedy search, a
+    beam of 1, ends at the first EOS. Hypotheses that reach the limit, or for which a constraint
+    allows no token, are cut off: they follow the finished ones, and their `token_scores` have no
+    entry for EOS.
 
     Args:
         source: [B, S], padded, each row ends in EOS.
@@ -72,7 +84,14 @@ def beam_search(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    search = Search(model, model.start(source), limits, options or SearchSettings(), constraint, device=source.device)
+    search = Search(
+        model,
+        model.start(source),
+        limits,
+        options or SearchSettings(),
+        constraint,
+        device=source.device,
+    )
     while len(search.sentences.places):
         search.step()
     return hypotheses(search.outputs, search.history, search.length, search.options.nbest)
@@ -115,7 +134,9 @@ class Outputs(Tensors):
         return cls(scores, lengths, lengths.clone(), scores.clone())
 
     def followed_by(self, others: Outputs) -> Outputs:
-        return Outputs(*(torch.cat(pair, dim=1) for pair in zip(self.all(), others.all(), strict=True)))
+        return Outputs(
+            *(torch.cat(pair, dim=1) for pair in zip(self.all(), others.all(), strict=True))
+        )
 
     def best(self, number: int) -> Outputs:
         """The best `number` outputs of each sentence, best first. Of equal scores, the first leads."""
@@ -141,13 +162,16 @@ class Sentences:
     finished: Outputs  # [A, nbest], best first
 
     def keep(self, rows: Tensor) -> Sentences:
-        return Sentences(self.places[rows], self.limits[rows], self.finished.map(lambda part: part[rows]))
+        return Sentences(
+            self.places[rows], self.limits[rows], self.finished.map(lambda part: part[rows])
+        )
 
 
 class Search:
     """The search of one batch. Sentences leave it when they are done.
 
-    `finish` and `leave` ask the device whether there is something to do. A subclass may do it without the question.
+    `finish` and `leave` ask the device whether there is something to do. A subclass may do it
+    without the question.
     """
 
     def __init__(
@@ -168,8 +192,12 @@ class Search:
         self.length = 0  # of the hypotheses, with the token that is searched for
         self.now = torch.zeros(1, dtype=torch.long, device=device)  # the same on the device
         finished = Outputs.none(B, options.nbest, device)
-        self.sentences = Sentences(torch.arange(B, device=device), torch.tensor(limits, device=device), finished)
-        self.scores = F.pad(torch.zeros((B, 1), device=device), (0, width - 1), value=-torch.inf)  # [A, W], best first
+        self.sentences = Sentences(
+            torch.arange(B, device=device), torch.tensor(limits, device=device), finished
+        )
+        self.scores = F.pad(
+            torch.zeros((B, 1), device=device), (0, width - 1), value=-torch.inf
+        )  # [A, W], best first
         self.last = torch.full((B, width), BOS, device=device)  # [A, W], the newest tokens
         self.outputs = Outputs.none(B, options.nbest + K, device)  # of the sentences that have left
         none = torch.zeros((B, steps, K), dtype=torch.long, device=device)
@@ -196,7 +224,9 @@ class Search:
         )  # a rounding error above 0 would break the bound of early termination
         scores = self.scores[:, :, None] + token_scores.view(A, W, -1)  # [A, W, K + 1]
         rows = torch.arange(A * W, device=scores.device).view(A, W, 1).expand_as(scores)
-        candidates = Candidates(scores, tokens, token_scores, rows).map(lambda part: part.reshape(A, -1))
+        candidates = Candidates(scores, tokens, token_scores, rows).map(
+            lambda part: part.reshape(A, -1)
+        )
         best = candidates.scores.sort(dim=1, descending=True, stable=True).indices[:, : 2 * K]
         return candidates.map(lambda part: part.gather(1, best))
 
@@ -205,7 +235,8 @@ class Search:
         return self.take_ends(candidates, ends) if ends.any() else candidates
 
     def take_ends(self, candidates: Candidates, ends: Tensor) -> Candidates:
-        """Finish the hypotheses whose EOS is among the K best candidates. Return the candidates that do not end first.
+        """Finish the hypotheses whose EOS is among the K best candidates. Return the candidates
+        that do not end first.
 
         A hypothesis that is finished is not cut off later: its score becomes -inf.
         """
@@ -214,7 +245,9 @@ class Search:
         at_end, rows = ends[:, :K] & ~first.scores.isneginf(), first.rows % W
         scores = self.penalty.score(first.scores, self.now).masked_fill(~at_end, -torch.inf)
         outputs = Outputs(scores, (self.now - 1).expand_as(rows), rows, first.token_scores)
-        self.sentences.finished = self.sentences.finished.followed_by(outputs).best(self.options.nbest)
+        self.sentences.finished = self.sentences.finished.followed_by(outputs).best(
+            self.options.nbest
+        )
         ended = torch.zeros_like(self.scores, dtype=torch.long).scatter_add(1, rows, at_end.long())
         self.scores = self.scores.masked_fill(ended > 0, -torch.inf)
         possible = replace(candidates, scores=candidates.scores.masked_fill(ends, -torch.inf))
@@ -232,7 +265,9 @@ class Search:
         return done
 
     def leave(self, live: Candidates, done: Tensor) -> Candidates:
-        """Drop the sentences that are `done` [A]. The last ones take their places, so that few caches move."""
+        """Drop the sentences that are `done` [A]. The last ones take their places, so that few
+        caches move.
+        """
         check_probabilities(live.scores[:, 0])
         if not done.any():
             return live
@@ -249,11 +284,15 @@ class Search:
         """The live hypotheses [A, W] as outputs without their end."""
         scores = self.penalty.score(self.scores, self.now - 1)
         rows = torch.arange(scores.size(1), device=scores.device).expand_as(scores)
-        return Outputs(scores, (self.now - 1).expand_as(rows), rows, torch.full_like(scores, torch.nan))
+        return Outputs(
+            scores, (self.now - 1).expand_as(rows), rows, torch.full_like(scores, torch.nan)
+        )
 
     def _advance(self, live: Candidates) -> None:
         """Make `live` the hypotheses of the sentences that are left."""
-        if self.options.beam > 1 or len(live.rows) < len(self.last):  # otherwise each row continues itself
+        if self.options.beam > 1 or len(live.rows) < len(
+            self.last
+        ):  # otherwise each row continues itself
             self.state = self.state.select(live.rows)
         if self.constraint is not None:
             self.constraint = self.constraint.advance(live.rows.flatten(), live.tokens.flatten())
@@ -265,15 +304,21 @@ class Search:
         self.scores, self.last = live.scores, live.tokens
 
 
-def hypotheses(outputs: Outputs, history: History, length: int, nbest: int) -> list[list[Hypothesis]]:
-    """Return the first `nbest` outputs of each sentence [B, any], or fewer if there are none, after `length` steps."""
+def hypotheses(
+    outputs: Outputs, history: History, length: int, nbest: int
+) -> list[list[Hypothesis]]:
+    """Return the first `nbest` outputs of each sentence [B, any], or fewer if there are none, after
+    `length` steps.
+    """
     steps = history.map(lambda part: part[:, :length])
     results = []
     for tokens, rows, token_scores, *columns in zip(
         *(part.tolist() for part in steps.all() + outputs.all()), strict=True
     ):
         found = [output for output in zip(*columns, strict=True) if output[0] > -math.inf]
-        results.append([_hypothesis(tokens, rows, token_scores, *output) for output in found[:nbest]])
+        results.append(
+            [_hypothesis(tokens, rows, token_scores, *output) for output in found[:nbest]]
+        )
     return results
 
 
@@ -286,7 +331,9 @@ def _hypothesis(
     row: int,
     end_score: float,
 ) -> Hypothesis:
-    """Return an output. Its tokens are found from the last to the first in those of all steps, which are [L][K]."""
+    """Return an output. Its tokens are found from the last to the first in those of all steps,
+    which are [L][K].
+    """
     output: list[int] = []
     scores = [] if math.isnan(end_score) else [end_score]
     for step in reversed(range(length)):
@@ -297,16 +344,23 @@ def _hypothesis(
 
 
 def check_probabilities(values: Tensor) -> None:
-    """Raise CheckpointError if one of these probabilities of a model, or of their logarithms, is NaN."""
+    """Raise CheckpointError if one of these probabilities of a model, or of their logarithms, is
+    NaN.
+    """
     if values.isnan().any():
         raise CheckpointError(
-            "the model's probabilities are not numbers (NaN): its weights are damaged, or training diverged; "
+            "the model's probabilities are not numbers (NaN): its weights are damaged, or training "
+            "diverged; "
             "use an earlier checkpoint"
         )
 
 
-def restrict(log_probabilities: Tensor, length: int, options: SearchSettings, constraint: Constraint | None) -> None:
-    """Set `log_probabilities` [N, V] to -inf, in place, where a token may not be the one at `length`, from 1."""
+def restrict(
+    log_probabilities: Tensor, length: int, options: SearchSettings, constraint: Constraint | None
+) -> None:
+    """Set `log_probabilities` [N, V] to -inf, in place, where a token may not be the one at
+    `length`, from 1.
+    """
     if constraint is not None:
         constraint.restrict(log_probabilities)
     forbidden = [PAD, BOS]

@@ -18,15 +18,18 @@ from nmt_cli.task import Task
 class Rule:
     """What makes the constraint of a batch.
 
-    It is registered as a component of the kind `constraint`, with a frozen dataclass of flags: `build(config,
-    task=task, options=options)` returns it, or raises UsageError if it does not fit the task.
+    It is registered as a component of the kind `constraint`, with a frozen dataclass of flags:
+    `build(config, task=task, options=options)` returns it, or raises UsageError if it does not fit
+    the task.
     """
 
     def prepared(self, request: Request) -> Request:
         """Return the request with the limit that its outputs need."""
         return request
 
-    def constraint(self, requests: Sequence[Request], search: SearchSettings, device: torch.device) -> Constraint:
+    def constraint(
+        self, requests: Sequence[Request], search: SearchSettings, device: torch.device
+    ) -> Constraint:
         """Return the constraint of the outputs of these requests."""
         raise NotImplementedError
 
@@ -35,12 +38,15 @@ def rules_of(task: Task, options: TranslateOptions, prefixes: bool = False) -> l
     """Return the rules that the options ask for.
 
     Args:
-        prefixes: there are requests with a prefix. The component `prefix` has the rule for them, and calls the others.
+        prefixes: there are requests with a prefix. The component `prefix` has the rule for them,
+            and calls the others.
     """
     if prefixes:
         component = registry.find("constraint", "prefix")
         return [component.build(component.config(), task=task, options=options)]
-    return [registry.build(config, task=task, options=options) for config in options.used("constraint")]
+    return [
+        registry.build(config, task=task, options=options) for config in options.used("constraint")
+    ]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from nmt_cli.interfaces import UNK
 from nmt_cli.task import Task
 
 CHARACTERS_PER_TOKEN = 100
-"""A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
+"""A line is cut after this many characters for each token of `max_source_length`, before it is
+encoded.
+"""
 
 
 class Encoded(NamedTuple):
@@ -41,10 +43,14 @@ def is_unknown(task: Task, ids: Sequence[int]) -> bool:
     """Return whether a line has unknown words, and beside them only spaces and what is no text."""
     (unknown,) = task.source_tokens([UNK])
     tokens = task.source_tokens(ids)
-    return UNK in ids and all(token in (unknown, SPACE) or not task.text_of(token) for token in tokens)
+    return UNK in ids and all(
+        token in (unknown, SPACE) or not task.text_of(token) for token in tokens
+    )
 
 
-def request_of(task: Task, options: TranslateOptions, number: int, line: str, prefix: str) -> Request:
+def request_of(
+    task: Task, options: TranslateOptions, number: int, line: str, prefix: str
+) -> Request:
     """Return the request to translate a line.
 
     Args:
@@ -72,5 +78,7 @@ def plain(text: str) -> str:
     if not isinstance(text, str):
         raise UsageError(f"expected lines of text, not {type(text).__name__}: {shown(text)}")
     if "\n" in text.strip():
-        raise UsageError(f"expected one line, not several, in {shown(text)}; give a list with each line")
+        raise UsageError(
+            f"expected one line, not several, in {shown(text)}; give a list with each line"
+        )
     return text.encode("utf-8", "replace").decode()

@@ -1,7 +1,8 @@
-"""The seam for programs that search: nmt's own search (`own_engine.py`), or another program in its place.
+"""The seam for programs that search: nmt's own search (`own_engine.py`), or another program in its
+place.
 
-Another program is found by an entry point of the group `nmt.engines`. Its name is the value of `--engine`, and it
-refers to a `Load`.
+Another program is found by an entry point of the group `nmt.engines`. Its name is the value of
+`--engine`, and it refers to a `Load`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Engine(Protocol):
 
     @property
     def models(self) -> Sequence[Model]:
-        """The members of the ensemble as they were trained, in evaluation mode; none in another program."""
+        """The members of the ensemble as they were trained, in evaluation mode; none in another
+        program.
+        """
 
     @property
     def folders(self) -> Sequence[Path]:
@@ -58,15 +61,21 @@ class Engine(Protocol):
 
     @property
     def parallel(self) -> int | None:
-        """The number of batches that it searches at a time, in threads; None if it leaves that to processes."""
+        """The number of batches that it searches at a time, in threads; None if it leaves that to
+        processes.
+        """
 
     def check(self, options: TranslateOptions) -> None:
         """Raise UsageError that names an option, if the engine has none that means the same."""
 
     def search(
-        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
+        self,
+        batches: Sequence[Sequence[Request]],
+        search: SearchSettings,
+        options: TranslateOptions,
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Yield the `nbest` best outputs of each line of each batch, in order, as `beam_search` returns them.
+        """Yield the `nbest` best outputs of each line of each batch, in order, as `beam_search`
+        returns them.
 
         Raises:
             UsageError: a line has a prefix, and the engine cannot begin an output with one.
@@ -81,7 +90,9 @@ class Loading:
     options: TranslateOptions
     device: torch.device
     dtype: str  # of the matrix products: one of `DTYPES`
-    workers: int | None  # batches to search at a time, if the engine does that itself; None is its default
+    workers: (
+        int | None
+    )  # batches to search at a time, if the engine does that itself; None is its default
     scores: bool  # whether the scores of outputs are needed
     say: Callable[[str], None]  # called with messages for the user
 

@@ -24,7 +24,9 @@ class EnsembleState:
 
 
 class Ensemble:
-    """A `Decodable`: the arithmetic mean of the probabilities of its members, which have the same vocabulary."""
+    """A `Decodable`: the arithmetic mean of the probabilities of its members, which have the same
+    vocabulary.
+    """
 
     def __init__(self, members: Sequence[Decodable]) -> None:
         self.members = tuple(members)
@@ -37,7 +39,10 @@ class Ensemble:
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, EnsembleState]:
         """The logarithm [N, V] of the mean probability after `tokens` [N], and the next state."""
         assert isinstance(state, EnsembleState)
-        steps = [member.step(tokens, its) for member, its in zip(self.members, state.members, strict=True)]
+        steps = [
+            member.step(tokens, its)
+            for member, its in zip(self.members, state.members, strict=True)
+        ]
         log_probabilities = torch.stack([step[0] for step in steps])  # [members, N, V]
         mean = log_probabilities.logsumexp(dim=0) - math.log(len(steps))
         return mean, EnsembleState(tuple(step[1] for step in steps))

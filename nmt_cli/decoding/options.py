@@ -21,14 +21,20 @@ class SearchOptions:
     """Options of beam search. None is the task's default."""
 
     beam: int | None = option(
-        None, "Beam size. 1 means greedy search. [default: the task's, 4 for translation]", minimum=1, maximum=10_000
+        None,
+        "Beam size. 1 means greedy search. [default: the task's, 4 for translation]",
+        minimum=1,
+        maximum=10_000,
     )
     alpha: float | None = option(
-        None, "Exponent of the length penalty. [default: the task's, 0.6 for translation]", minimum=0.0
+        None,
+        "Exponent of the length penalty. [default: the task's, 0.6 for translation]",
+        minimum=0.0,
     )
     nbest: int = option(
         1,
-        "Outputs for each line, best first (with --sample as drawn), in --format tsv if no other is given.",
+        "Outputs for each line, best first (with --sample as drawn), in --format tsv if no other "
+        "is given.",
         minimum=1,
     )
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
@@ -41,13 +47,16 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchSettings(SearchOptions):
-    """Options of beam search with nothing left to the task. The defaults are the paper's (section 6.1)."""
+    """Options of beam search with nothing left to the task. The defaults are the paper's (section
+    6.1).
+    """
 
     beam: int = 4
     alpha: float = 0.6
     never_generated: int = 0  # the number of the last ids that outputs do not have
     penalty: Any = None  # a `LengthPenalty` in place of the paper's
-    run: Any = None  # in place of `beam_search`, called as `run(model, source, requests, settings, constraint)`
+    # In place of `beam_search`, called as `run(model, source, requests, settings, constraint)`.
+    run: Any = None
 
 
 @dataclass(frozen=True, init=False)
@@ -59,21 +68,30 @@ class TranslateOptions:
             `TranslateOptions(beam=8, read_ahead=100)`.
 
     Raises:
-        UsageError: a name is unknown, or a value is out of range or of another type, or does not fit another one.
+        UsageError: a name is unknown, or a value is out of range or of another type, or does not
+            fit another one.
     """
 
     search: SearchOptions = group("search", SearchOptions)
     batch_tokens: int | None = option(
-        None, "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]", minimum=1
+        None,
+        "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]",
+        minimum=1,
     )
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
-    max_source_length: int = option(1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1)
+    max_source_length: int = option(
+        1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1
+    )
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )
-    max_length: int | None = option(None, "Maximum output length, where --max-length-offset allows more.", minimum=1)
+    max_length: int | None = option(
+        None, "Maximum output length, where --max-length-offset allows more.", minimum=1
+    )
     extras: dict[str, Any] = extras("around", "encoding", "search", "length_penalty", "constraint")
-    """The settings of registered extras by name, without those whose settings are all at their defaults."""
+    """The settings of registered extras by name, without those whose settings are all at their
+    defaults.
+    """
 
     def __init__(self, **options: Any) -> None:
         for field in dataclasses.fields(self):
@@ -87,7 +105,9 @@ class TranslateOptions:
             known = _names({**parts, "": self}) - {"extras", *parts}
             raise UsageError(f"there is no option {unknown!r}. {nearest(unknown, known)}")
         for part_name, part in parts.items():
-            chosen = {name: options[name] for name in part.__dataclass_fields__.keys() & options.keys()}
+            chosen = {
+                name: options[name] for name in part.__dataclass_fields__.keys() & options.keys()
+            }
             parts[part_name] = dataclasses.replace(part, **chosen)
         object.__setattr__(self, "search", parts.pop("search"))
         used = {name: part for name, part in parts.items() if part != type(part)()}
@@ -96,7 +116,10 @@ class TranslateOptions:
 
     def _parts(self) -> dict[str, Any]:
         """Return the groups of options, the settings of all registered extras among them, by name."""
-        extras = {extra.name: self.extras.get(extra.name, extra.config()) for extra in extras_of(type(self))}
+        extras = {
+            extra.name: self.extras.get(extra.name, extra.config())
+            for extra in extras_of(type(self))
+        }
         return {"search": self.search, **extras}
 
     def _check(self) -> None:
@@ -155,7 +178,9 @@ class TranslateOptions:
         for config in self.used("search"):
             settings = build(config, settings=settings, options=search)
         if settings.nbest > settings.beam and settings.run is None:
-            raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
+            raise UsageError(
+                f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}"
+            )
         return settings
 
 

@@ -37,11 +37,24 @@ class OwnEngine:
 
     @classmethod
     def of(
-        cls, task: Task, models: Sequence[Model], device: torch.device, dtype: str, folders: Sequence[Path] = ()
+        cls,
+        task: Task,
+        models: Sequence[Model],
+        device: torch.device,
+        dtype: str,
+        folders: Sequence[Path] = (),
     ) -> OwnEngine:
-        """Return the engine of a model in evaluation mode, or of several as an ensemble; see `Plain.decodable`."""
+        """Return the engine of a model in evaluation mode, or of several as an ensemble; see
+        `Plain.decodable`.
+        """
         decodables = [fast(device).decodable(model, dtype) for model in models]
-        return cls(task, decodables[0] if len(models) == 1 else Ensemble(decodables), device, models, folders)
+        return cls(
+            task,
+            decodables[0] if len(models) == 1 else Ensemble(decodables),
+            device,
+            models,
+            folders,
+        )
 
     @cached_property
     def beam_search(self) -> Callable[..., list[list[Hypothesis]]]:
@@ -53,14 +66,19 @@ class OwnEngine:
         rules_of(self.task, options)
 
     def search(
-        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
+        self,
+        batches: Sequence[Sequence[Request]],
+        search: SearchSettings,
+        options: TranslateOptions,
     ) -> Iterator[list[list[Hypothesis]]]:
         """See `Engine`. A batch that does not fit in memory is searched in halves."""
 
         def too_large(request: Request) -> str:
             return (
-                f"out of memory on a line of {len(request.ids)} tokens, with a beam of {search.beam} and up to "
-                f"{request.limit} tokens of output: use a smaller beam, nbest, max_length_offset or max_source_length"
+                f"out of memory on a line of {len(request.ids)} tokens, with a beam of "
+                f"{search.beam} and up to "
+                f"{request.limit} tokens of output: use a smaller beam, nbest, max_length_offset "
+                "or max_source_length"
             )
 
         for batch in batches:
@@ -73,12 +91,18 @@ class OwnEngine:
         rules = rules_of(self.task, options, prefixes)
         for rule in rules:
             batch = list(map(rule.prepared, batch))
-        constraint = AllOf([rule.constraint(batch, search, self.device) for rule in rules]) if rules else None
+        constraint = (
+            AllOf([rule.constraint(batch, search, self.device) for rule in rules])
+            if rules
+            else None
+        )
         if prefixes:
             search = dataclasses.replace(search, unknown=True)  # the constraint decides about it
         source = pad([[*request.ids, EOS] for request in batch]).to(self.device)
         if search.run is not None:
-            outputs: list[list[Hypothesis]] = search.run(self.model, source, batch, search, constraint)
+            outputs: list[list[Hypothesis]] = search.run(
+                self.model, source, batch, search, constraint
+            )
             return outputs
         limits = [request.limit for request in batch]
         return self.beam_search(source, limits, search, constraint)
@@ -96,7 +120,9 @@ def load(loading: Loading) -> OwnEngine:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise NmtError(f"{', '.join(map(str, folders))}: out of memory on {device}; use another device") from error
+        raise NmtError(
+            f"{', '.join(map(str, folders))}: out of memory on {device}; use another device"
+        ) from error
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
         _check_same_vocabularies(folders[0], tasks[0], folder, task)
     for path, folder in zip(loading.checkpoints, folders, strict=True):
@@ -110,6 +136,7 @@ def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_t
     difference = first_task.difference(other_task)
     if difference is not None:
         raise CheckpointError(
-            f"{other} and {first} cannot be an ensemble: they differ in the {difference}. Train the models on the same "
+            f"{other} and {first} cannot be an ensemble: they differ in the {difference}. Train "
+            "the models on the same "
             "prepared data, or on data prepared with the same subwords."
         )

@@ -1,4 +1,6 @@
-"""Translation of lines: encode, sort by length into batches, search, and return the results in order."""
+"""Translation of lines: encode, sort by length into batches, search, and return the results in
+order.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,17 @@ class Translator:
     options: TranslateOptions = field(default_factory=TranslateOptions)
 
     def __post_init__(self) -> None:
-        """Raise UsageError if an option is set that task, model or engine does not have, or that needs an extra."""
+        """Raise UsageError if an option is set that task, model or engine does not have, or that
+        needs an extra.
+        """
         self.engine.check(self.options)
         _ = self.task, self.chain, self.search
 
     @cached_property
     def task(self) -> Task:
-        """What makes ids of text, and text of ids. An extra of the kind `encoding` makes another task of it."""
+        """What makes ids of text, and text of ids. An extra of the kind `encoding` makes another
+        task of it.
+        """
         task = self.engine.task
         for config in self.options.used("encoding"):
             task = registry.build(config, task=task)
@@ -76,8 +82,8 @@ class Translator:
         >>> translator.translate(["A dog runs.", "Two men talk."], beam=8)  # doctest: +SKIP
         ['Ein Hund läuft.', 'Zwei Männer unterhalten sich.']
 
-        The options are the flags of `nmt translate`, for this call. None is the option that the translator was loaded
-        with, and then the flag's default.
+        The options are the flags of `nmt translate`, for this call. None is the option that the
+        translator was loaded with, and then the flag's default.
 
         Args:
             prefixes: the text that each output must begin with; "" for none.
@@ -87,8 +93,9 @@ class Translator:
             min_length, max_length: of an output, in tokens.
             max_length_offset: the maximum output length is that of the source plus this.
             unknown: whether outputs may have the unknown word.
-            sample: draw outputs at random, with `temperature`, from the `top_k` most probable tokens, or from the
-                fewest whose probabilities sum to `top_p`. The same `seed` gives the same outputs.
+            sample: draw outputs at random, with `temperature`, from the `top_k` most probable
+                tokens, or from the fewest whose probabilities sum to `top_p`. The same `seed` gives
+                the same outputs.
             batch_tokens: source tokens in a batch.
             read_ahead: lines that are sorted by length at once.
             max_source_length: source tokens of a line that are translated.
@@ -98,8 +105,10 @@ class Translator:
         Registered extras have more options, such as `markup` or `split_sentences`.
 
         Raises:
-            UsageError: an option is out of range, `lines` or `prefixes` are not strings, or their numbers differ.
-            DataError: a prefix has more than `max_source_length` tokens, or the task cannot read it.
+            UsageError: an option is out of range, `lines` or `prefixes` are not strings, or their
+                numbers differ.
+            DataError: a prefix has more than `max_source_length` tokens, or the task cannot read
+                it.
             NmtError: the search of one line runs out of memory.
         """
         return [each.text for each in self.translate_detailed(lines, prefixes=prefixes, **options)]
@@ -111,7 +120,8 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines` may be endless.
+        """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines`
+        may be endless.
 
         Args and errors: as `translate`.
         """
@@ -137,7 +147,8 @@ class Translator:
             advance: called with the lines translated since the last call.
             first: the number of the first line in the whole input; samples depend on it.
             prefixes: the text that each output must begin with; "" for none.
-            workers: processes whose state is this translator. The translations depend on their number by rounding only.
+            workers: processes whose state is this translator. The translations depend on their
+                number by rounding only.
 
         Raises:
             UsageError: there are prefixes, and an output cannot begin with one.
@@ -157,9 +168,12 @@ class Translator:
             waiting.subtract(of_lines)
             advance([lines[place] for place in dict.fromkeys(of_lines) if not waiting[place]])
 
-        translations = iter(self.translate_texts(texts, done, numbers=numbers, prefixes=prefixes, workers=workers))
+        translations = iter(
+            self.translate_texts(texts, done, numbers=numbers, prefixes=prefixes, workers=workers)
+        )
         return [
-            self.chain.write(list(itertools.islice(translations, len(parts))), layers) for parts, layers in readings
+            self.chain.write(list(itertools.islice(translations, len(parts))), layers)
+            for parts, layers in readings
         ]
 
     def translate_texts(
@@ -171,7 +185,8 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         workers: Workers | None = None,
     ) -> list[Translation]:
-        """Translate what the chain has read, a line or a part of one; one result for each, in order.
+        """Translate what the chain has read, a line or a part of one; one result for each, in
+        order.
 
         Args:
             done: called with the places of the texts translated since the last call.
@@ -179,15 +194,21 @@ class Translator:
             prefixes, workers: as for `translate_window`.
         """
         numbers = range(1, len(texts) + 1) if numbers is None else numbers
-        given = zip(numbers, texts, [""] * len(texts) if prefixes is None else prefixes, strict=True)
+        given = zip(
+            numbers, texts, [""] * len(texts) if prefixes is None else prefixes, strict=True
+        )
         requests = [request_of(self.task, self.options, *text) for text in given]
         done([place for place, request in enumerate(requests) if not request.ids])
-        results = [Translation(text, [Output("", 0.0, [], [])], 0, truncated=False) for text in texts]
+        results = [
+            Translation(text, [Output("", 0.0, [], [])], 0, truncated=False) for text in texts
+        ]
         places = {number: place for place, number in enumerate(numbers)}
         parallel = workers.processes if workers else self.engine.parallel or 1
         batches = list(self._batches([request for request in requests if request.ids], parallel))
         several = workers if len(batches) > 1 else None
-        for batch, rows in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
+        for batch, rows in (
+            several.map(_outputs_of_worker, batches) if several else self.outputs(batches)
+        ):
             for request, outputs in zip(batch, rows, strict=True):
                 results[places[request.number]] = Translation(
                     request.line,
@@ -200,10 +221,14 @@ class Translator:
             done([places[request.number] for request in batch])
         return results
 
-    def score_targets(self, sources: Iterable[str], targets: Iterable[str], *more: Any) -> list[TargetScore]:
-        """Return the log-probability of each target as the output of the source at the same position.
+    def score_targets(
+        self, sources: Iterable[str], targets: Iterable[str], *more: Any
+    ) -> list[TargetScore]:
+        """Return the log-probability of each target as the output of the source at the same
+        position.
 
-        The entry point `score_targets` of the group `nmt.methods` has the function, and describes its arguments.
+        The entry point `score_targets` of the group `nmt.methods` has the function, and describes
+        its arguments.
         """
         scores: list[TargetScore] = registry.method("score_targets")(self, sources, targets, *more)
         return scores
@@ -212,21 +237,29 @@ class Translator:
     def batch_tokens(self) -> int:
         return self.options.batch_tokens or fast(self.engine.device).sizes.batch_tokens
 
-    def _windows(self, lines: Iterable[str], prefixes: Iterable[str] | None) -> Iterator[Translation]:
+    def _windows(
+        self, lines: Iterable[str], prefixes: Iterable[str] | None
+    ) -> Iterator[Translation]:
         rest, beginnings = iter(lines), None if prefixes is None else iter(prefixes)
         first = 1
         while window := list(itertools.islice(rest, self.options.read_ahead)):
             theirs = None if beginnings is None else list(itertools.islice(beginnings, len(window)))
             if theirs is not None and len(theirs) < len(window):
                 read = first - 1 + len(theirs)
-                raise UsageError(f"there are more lines than prefixes ({read}): give one for each line")
+                raise UsageError(
+                    f"there are more lines than prefixes ({read}): give one for each line"
+                )
             yield from self.translate_window(window, first=first, prefixes=theirs)
             first += len(window)
         if list(itertools.islice(beginnings or (), 1)):
-            raise UsageError(f"there are more prefixes than lines ({first - 1}): give one for each line")
+            raise UsageError(
+                f"there are more prefixes than lines ({first - 1}): give one for each line"
+            )
 
     def _batches(self, requests: Sequence[Request], parallel: int = 1) -> Iterator[list[Request]]:
-        """Group lines by length, the longest first, into batches of at most `batch_tokens`, `parallel` at a time."""
+        """Group lines by length, the longest first, into batches of at most `batch_tokens`,
+        `parallel` at a time.
+        """
         shares = max(1, min(parallel, len(requests) // SHARE))
         hypotheses, batch_tokens = fast(self.engine.device).sizes.hypotheses, self.batch_tokens
         most = max(1, min(hypotheses // self.search.beam, -(-len(requests) // shares)))
@@ -241,18 +274,25 @@ class Translator:
         if batch:
             yield batch
 
-    def outputs(self, batches: Sequence[list[Request]]) -> Iterator[tuple[list[Request], list[list[Output]]]]:
+    def outputs(
+        self, batches: Sequence[list[Request]]
+    ) -> Iterator[tuple[list[Request], list[list[Output]]]]:
         """Translate batches; yield each with the outputs of its lines."""
-        for batch, rows in zip(batches, self.engine.search(batches, self.search, self.options), strict=True):
+        for batch, rows in zip(
+            batches, self.engine.search(batches, self.search, self.options), strict=True
+        ):
             outputs = [
-                [self._output(hypothesis, text) for hypothesis in row] for text, row in zip(batch, rows, strict=True)
+                [self._output(hypothesis, text) for hypothesis in row]
+                for text, row in zip(batch, rows, strict=True)
             ]
             yield batch, self.chain.revise(batch, outputs)
 
     def _output(self, hypothesis: Hypothesis, text: Request) -> Output:
         written, repairs = self.task.repaired(hypothesis.tokens, text.line)
         tokens = self.task.target_tokens(hypothesis.tokens)
-        return Output(written, hypothesis.score, tokens, hypothesis.token_scores, repairs, hypothesis.tokens)
+        return Output(
+            written, hypothesis.score, tokens, hypothesis.token_scores, repairs, hypothesis.tokens
+        )
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:

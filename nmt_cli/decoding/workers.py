@@ -1,4 +1,6 @@
-"""Worker processes for translation on a CPU: several of one thread each are faster than one of several threads."""
+"""Worker processes for translation on a CPU: several of one thread each are faster than one of
+several threads.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from nmt_cli.errors import UsageError
 
 
 def default_workers(device: torch.device) -> int:
-    """Return the number of batches to translate at a time: on a CPU, one for each thread that PyTorch would use."""
+    """Return the number of batches to translate at a time: on a CPU, one for each thread that
+    PyTorch would use.
+    """
     return min(available_cores(), torch.get_num_threads()) if device.type == "cpu" else 1
 
 
@@ -24,12 +28,12 @@ def default_workers(device: torch.device) -> int:
 def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
     """Yield processes for `Translator.translate_window`, which share the weights; None for one.
 
-    An engine with threads of its own needs none. With several, this process computes with one thread, too: it
-    translates a batch that comes alone.
+    An engine with threads of its own needs none. With several, this process computes with one
+    thread, too: it translates a batch that comes alone.
 
     Args:
-        count: the number of processes; None is one for each thread that PyTorch would use, which is one for each core
-            or OMP_NUM_THREADS, and one elsewhere than on Linux.
+        count: the number of processes; None is one for each thread that PyTorch would use, which is
+            one for each core or OMP_NUM_THREADS, and one elsewhere than on Linux.
 
     Raises:
         UsageError: the device is not a CPU.
@@ -47,7 +51,9 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
         yield None
         return
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # threads that wait for one another are slow on a machine that is not idle
+    torch.set_num_threads(
+        1
+    )  # threads that wait for one another are slow on a machine that is not idle
     try:
         with Workers(translator, processes) as workers:
             yield workers

@@ -1,4 +1,6 @@
-"""Modules whose lines are exchanged for faster ones, which compute the same. Weights, their names and hooks stay."""
+"""Modules whose lines are exchanged for faster ones, which compute the same. Weights, their names
+and hooks stay.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,28 @@ Methods: TypeAlias = Mapping[Any, Any]
 
 
 def exchange(model: nn.Module, methods: Methods) -> None:
-    """Give each module that has one of the `methods` the faster one, as a method of a class of its own.
+    """Give each module that has one of the `methods` the faster one, as a method of a class of its
+    own.
 
-    A subclass that has other lines keeps them. The modules of one class share the new one, and so compiled code. What
-    was exchanged before is exchanged anew.
+    A subclass that has other lines keeps them. The modules of one class share the new one, and so
+    compiled code. What was exchanged before is exchanged anew.
     """
     for module in model.modules():
         kind: Any = class_of(module)
-        faster = [(name, method) for old, method in methods.items() if getattr(kind, name := old.__name__, None) is old]
+        faster = [
+            (name, method)
+            for old, method in methods.items()
+            if getattr(kind, name := old.__name__, None) is old
+        ]
         if faster:
             module.__class__ = _with_methods(kind, tuple(faster))
 
 
 @cache
 def _with_methods(kind: Any, methods: tuple[tuple[str, Any], ...]) -> Any:
-    """Return a subclass with these methods. They stand in a base class, as a kernel's own `forward` has no window."""
+    """Return a subclass with these methods. They stand in a base class, as a kernel's own `forward`
+    has no window.
+    """
     return type(kind.__name__, (type("Faster", (), dict(methods)), kind), {"exchanged": kind})
 
 

@@ -1,11 +1,13 @@
-"""Decoding with a Transformer: frozen weights, and one target position at a time with cached keys and values.
+"""Decoding with a Transformer: frozen weights, and one target position at a time with cached keys
+and values.
 
-Letters: A sentences, W hypotheses of each, N = A * W rows, S source length, C columns of the cache, H heads, V
-vocabulary.
+Letters: A sentences, W hypotheses of each, N = A * W rows, S source length, C columns of the cache,
+H heads, V vocabulary.
 
-The keys and values of all hypotheses of a sentence lie in one cache, a column for each hypothesis and position. A
-hypothesis sees the columns of its own past through a mask. So when the search reorders the hypotheses, the mask changes
-and the cache does not. Columns that no hypothesis sees any more leave it when it is full.
+The keys and values of all hypotheses of a sentence lie in one cache, a column for each hypothesis
+and position. A hypothesis sees the columns of its own past through a mask. So when the search
+reorders the hypotheses, the mask changes and the cache does not. Columns that no hypothesis sees
+any more leave it when it is full.
 """
 
 from __future__ import annotations
@@ -36,24 +38,32 @@ FIRST_COLUMNS = 64
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Equation 1 for keys in any order.
 
-[A, H, W, d_k], [A, H, S, d_k], [A, H, S, d_v] and a mask [A * H, W, S] of 0 and -inf -> [A, H, W, d_v].
+[A, H, W, d_k], [A, H, S, d_k], [A, H, S, d_v] and a mask [A * H, W, S] of 0 and -inf -> [A, H, W,
+d_v].
 """
 
 
 def attend_in_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """See `Attention`. On a CPU this is faster than PyTorch's kernel."""
-    scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=query.size(3) ** -0.5)
+    scores = torch.baddbmm(
+        mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=query.size(3) ** -0.5
+    )
     return torch.bmm(softmax_(scores), value.flatten(0, 1)).view(*query.shape[:3], -1)
 
 
 def attend_in_one_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """See `Attention`. A single 0 hides nothing. Other masks need a last dimension that is not expanded."""
-    seen = None if mask.numel() == 1 else mask.view(-1, min(query.size(1), len(mask)), *mask.shape[1:])
+    """See `Attention`. A single 0 hides nothing. Other masks need a last dimension that is not
+    expanded.
+    """
+    seen = (
+        None if mask.numel() == 1 else mask.view(-1, min(query.size(1), len(mask)), *mask.shape[1:])
+    )
     return F.scaled_dot_product_attention(query, key, value, seen)
 
 
 class Step:
-    """What all layers need in one step: `columns` [A, W, C] is 0 where a hypothesis sees a column, and -inf elsewhere.
+    """What all layers need in one step: `columns` [A, W, C] is 0 where a hypothesis sees a column,
+    and -inf elsewhere.
 
     Args:
         columns: of the positions so far, the newest included.
@@ -63,11 +73,18 @@ class Step:
     """
 
     def __init__(
-        self, columns: Tensor, heads: int, position: Tensor, newest: slice | Tensor, alone: bool = False
+        self,
+        columns: Tensor,
+        heads: int,
+        position: Tensor,
+        newest: slice | Tensor,
+        alone: bool = False,
     ) -> None:
         A, W, C = columns.shape
         self.columns, self.position, self.newest = columns, position, newest
-        self.mask = columns[:1, :, :1] if alone else columns[:, None].expand(A, heads, W, C).flatten(0, 1)
+        self.mask = (
+            columns[:1, :, :1] if alone else columns[:, None].expand(A, heads, W, C).flatten(0, 1)
+        )
 
     @cached_property
     def own(self) -> Tensor:
@@ -76,7 +93,8 @@ class Step:
 
 
 class Past:
-    """The layout of self-attention in a step: the newest positions attend to their own pasts, and enter the `cache`.
+    """The layout of self-attention in a step: the newest positions attend to their own pasts, and
+    enter the `cache`.
 
     Args:
         cache: keys and values of the layer, [A, H, at least C, d_k + d_v].
@@ -88,7 +106,10 @@ class Past:
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [N, H, d_k] and [N, H, d_v] -> [N, H, d_v]."""
         A, _, C = self.step.columns.shape
-        query, key = kernel.placed(query, self.step.position), kernel.placed(key, self.step.position)
+        query, key = (
+            kernel.placed(query, self.step.position),
+            kernel.placed(key, self.step.position),
+        )
         self.cache[:, :, self.step.newest] = by_sentence(torch.cat([key, value], 2), A)
         if kernel.window != -1:
             return self._over_gathered(kernel, query)
@@ -96,13 +117,19 @@ class Past:
         return by_row(self.attention(by_sentence(query, A), keys, values, self.step.mask))
 
     def _over_gathered(self, kernel: Kernel, query: Tensor) -> Tensor:
-        """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each hypothesis as a sequence."""
+        """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each hypothesis as a
+        sequence.
+        """
         A, W, T = self.step.own.shape
         H, both = self.cache.size(1), self.cache.size(3)
         index = self.step.own.view(A, 1, W * T, 1).expand(A, H, W * T, both)
-        past = self.cache.gather(2, index).view(A, H, W, T, both).transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
+        past = (
+            self.cache.gather(2, index).view(A, H, W, T, both).transpose(1, 2).flatten(0, 1)
+        )  # [N, H, T, d_k + d_v]
         keys, values = past.tensor_split((query.size(2),), 3)
-        heads: Tensor = kernel(query[:, :, None], keys, values, AttentionMask(causal=True, offset=T - 1))
+        heads: Tensor = kernel(
+            query[:, :, None], keys, values, AttentionMask(causal=True, offset=T - 1)
+        )
         return heads[:, :, 0]
 
 
@@ -161,13 +188,18 @@ class TransformerState:
         return self
 
     def extend(self, positions: Any) -> tuple[Tensor, Step]:
-        """Make room for the next position: W columns, each seen by its own hypothesis. Return its encoding, too."""
+        """Make room for the next position: W columns, each seen by its own hypothesis. Return its
+        encoding, too.
+        """
         A, W, C = self.mask.shape
         if self.target[0].size(2) < C + W:
             seen = (self.mask == 0).any(dim=1)  # [A, C]
             C = int(seen.sum(dim=1).max())
             columns = seen.sort(dim=1, descending=True, stable=True).indices[:, :C]
-            self.target = [_with_columns(layer, columns, max(FIRST_COLUMNS, 2 * (C + W))) for layer in self.target]
+            self.target = [
+                _with_columns(layer, columns, max(FIRST_COLUMNS, 2 * (C + W)))
+                for layer in self.target
+            ]
             self.mask = self.mask.gather(2, columns[:, None].expand(A, W, C))
         if len(self.own) != W:
             self.own = self.own.new_full((W, W), -torch.inf).fill_diagonal_(0.0)
@@ -179,10 +211,16 @@ class TransformerState:
         return positions(self.length - 1, 1), step
 
     def _keep(self, sentences: Tensor) -> None:
-        """Keep the caches of `sentences` [A'], in this order, A' at most A. Only those that change place are copied."""
+        """Keep the caches of `sentences` [A'], in this order, A' at most A. Only those that change
+        place are copied.
+        """
         kept = len(sentences)
         places = (sentences != torch.arange(kept, device=sentences.device)).nonzero().flatten()
-        tensors = [*self.source, *self.target, *([] if self.source_mask is None else [self.source_mask])]
+        tensors = [
+            *self.source,
+            *self.target,
+            *([] if self.source_mask is None else [self.source_mask]),
+        ]
         if len(places):
             for tensor in tensors:
                 tensor[places] = tensor[sentences[places]]
@@ -233,7 +271,9 @@ class FrozenTransformer:
         mask = caches[0].new_zeros(padding.shape).masked_fill_(padding, -torch.inf)
         source_mask = None if sources.full else mask[:, None, None].repeat(1, H, 1, 1)
         target = [cache.new_empty(B, H, FIRST_COLUMNS, width) for cache in caches]
-        return TransformerState(caches, source_mask, target, mask.new_empty(B, 1, 0), mask.new_zeros(1, 1))
+        return TransformerState(
+            caches, source_mask, target, mask.new_empty(B, 1, 0), mask.new_zeros(1, 1)
+        )
 
     @torch.no_grad()
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, TransformerState]:
@@ -241,7 +281,9 @@ class FrozenTransformer:
         model = self._model
         encoding, step = state.extend(model.target_positions)
         x = model.target_embedding(tokens) + encoding
-        source_mask = x.new_zeros(1, 1, 1) if state.source_mask is None else state.source_mask.flatten(0, 1)
+        source_mask = (
+            x.new_zeros(1, 1, 1) if state.source_mask is None else state.source_mask.flatten(0, 1)
+        )
         across = ToSource(source_mask, self._attention)
         for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
             own = Past(step, cache, self._attention)
@@ -249,7 +291,9 @@ class FrozenTransformer:
         logits = self._output(model.decoder_norm(x))
         if logits.dtype != torch.float32:
             return torch.log_softmax(logits, dim=1, dtype=torch.float32), state
-        return torch.log_softmax(logits, dim=1, out=logits), state  # in place: twice as fast where V is large
+        return torch.log_softmax(
+            logits, dim=1, out=logits
+        ), state  # in place: twice as fast where V is large
 
     def encodings(self, positions: int) -> Tensor:
         """The encodings of the first target positions: [positions, d_model]."""
@@ -266,7 +310,9 @@ def takes(model: Any) -> TypeGuard[Transformer]:
         return False
     known = {EncoderLayer, DecoderLayer, MultiHeadAttention, Residual}
     layers = [*model.encoder, *model.decoder]
-    parts = [part for layer in layers for part in layer.children() if part is not layer.feed_forward]
+    parts = [
+        part for layer in layers for part in layer.children() if part is not layer.feed_forward
+    ]
     return known.issuperset(map(class_of, layers + parts))
 
 
@@ -276,10 +322,14 @@ def all_frozen(model: Transformer) -> bool:
 
 
 def _evaluated(model: Transformer, activations: torch.dtype) -> Transformer:
-    """Return a copy in evaluation mode that shares its weights, or has them in the type of `activations`."""
+    """Return a copy in evaluation mode that shares its weights, or has them in the type of
+    `activations`.
+    """
     types = {torch.float32: activations}
     tensors = (*model.parameters(), *model.buffers())
-    copy = deepcopy(model, {id(tensor): tensor.to(types.get(tensor.dtype)) for tensor in tensors}).eval()
+    copy = deepcopy(
+        model, {id(tensor): tensor.to(types.get(tensor.dtype)) for tensor in tensors}
+    ).eval()
     exchange(copy, METHODS)
     return copy
 
@@ -292,15 +342,18 @@ def unchanged(x: Tensor) -> Tensor:
 def freeze(layer: Any, dtype: str) -> None:
     """Lay out the weights of a layer's products, and let it call its parts directly.
 
-    A short step is mostly Python, and a call of an `nn.Module` looks for hooks. A feed-forward layer of another class
-    than `FeedForward` may have a method `freeze(dtype)`.
+    A short step is mostly Python, and a call of an `nn.Module` looks for hooks. A feed-forward
+    layer of another class than `FeedForward` may have a method `freeze(dtype)`.
     """
 
     def product(linear: nn.Linear, activation: str = "none") -> Product:
         return frozen_linear(linear.weight, linear.bias, dtype, activation)
 
     for name, part in layer.named_children():
-        kind, attributes = class_of(part), vars(part)  # an attribute is in place of the module of the same name
+        kind, attributes = (
+            class_of(part),
+            vars(part),
+        )  # an attribute is in place of the module of the same name
         if kind is MultiHeadAttention:
             attributes.update(products={}, w_o=product(part.w_o), kernel=part.kernel)
             for letters in ("q", "kv") if part.cross else ("qkv",):
@@ -327,9 +380,15 @@ def freeze(layer: Any, dtype: str) -> None:
 
 
 def _with_columns(cache: Tensor, columns: Tensor, capacity: int) -> Tensor:
-    """Return a copy of `cache` with `columns` [A, C] of each sentence, and room for `capacity` columns."""
+    """Return a copy of `cache` with `columns` [A, C] of each sentence, and room for `capacity`
+    columns.
+    """
     A, H, old, width = cache.shape
-    rows = torch.arange(A * H, device=cache.device).view(A, H, 1) * old + columns[:, None]  # [A, H, C]
+    rows = (
+        torch.arange(A * H, device=cache.device).view(A, H, 1) * old + columns[:, None]
+    )  # [A, H, C]
     copy = cache.new_empty(A, H, capacity, width)
-    copy[:, :, : columns.size(1)] = cache.flatten(0, 2).index_select(0, rows.flatten()).view(*rows.shape, width)
+    copy[:, :, : columns.size(1)] = (
+        cache.flatten(0, 2).index_select(0, rows.flatten()).view(*rows.shape, width)
+    )
     return copy

@@ -1,7 +1,8 @@
-"""Where the rows of a batch are, and which keys each query sees: the layouts of attention (section 3.2.3).
+"""Where the rows of a batch are, and which keys each query sees: the layouts of attention (section
+3.2.3).
 
-Everything else in a layer computes the rows one by one. They are real tokens, and a kernel gets padded sentences, or
-they are bins, in which a mask keeps the sentences apart.
+Everything else in a layer computes the rows one by one. They are real tokens, and a kernel gets
+padded sentences, or they are bins, in which a mask keeps the sentences apart.
 
 Letters: B sentences, T queries and S keys of each, N rows of queries and M of keys, H heads.
 """
@@ -18,7 +19,9 @@ from nmt_cli.layers.attention import AttentionMask, Kernel, Layout
 
 
 def layout_of(queries: Rows, keys: Rows, causal: bool = False) -> Layout:
-    """Return the layout of attention from the rows of `queries` to those of `keys`, which are packed alike."""
+    """Return the layout of attention from the rows of `queries` to those of `keys`, which are
+    packed alike.
+    """
     if isinstance(queries, Bins):
         assert isinstance(keys, Bins)
         # The filler sees every key, because a softmax over none would be NaN.
@@ -27,7 +30,9 @@ def layout_of(queries: Rows, keys: Rows, causal: bool = False) -> Layout:
         return Binned(queries.positions, keys.positions, allowed.tril() if causal else allowed)
     assert isinstance(keys, Packing)
     # A causal mask needs no padding, which is on the right, after every real query.
-    return Padded(queries, keys, AttentionMask(None if causal or keys.full else keys.padding(), causal))
+    return Padded(
+        queries, keys, AttentionMask(None if causal or keys.full else keys.padding(), causal)
+    )
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,11 @@ class Padded:
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [M, H, d_k] and [M, H, d_v] -> [N, H, d_v]."""
-        query, key, value = self.queries.unpack(query), self.keys.unpack(key), self.keys.unpack(value)
+        query, key, value = (
+            self.queries.unpack(query),
+            self.keys.unpack(key),
+            self.keys.unpack(value),
+        )
         return self.queries.pack(self.mask.attend(kernel, query, key, value))
 
 
@@ -55,10 +64,17 @@ class Binned:
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
         assert kernel.window is not None
-        query, key = kernel.placed(query, self.queries[:, None]), kernel.placed(key, self.keys[:, None])
+        query, key = (
+            kernel.placed(query, self.queries[:, None]),
+            kernel.placed(key, self.keys[:, None]),
+        )
         query, key, value = (by_sentence(rows, len(self.allowed)) for rows in (query, key, value))
         # Neighbours in a sentence are neighbours in its bin.
-        near = self.allowed if kernel.window < 0 else self.allowed.tril(kernel.window).triu(-kernel.window)
+        near = (
+            self.allowed
+            if kernel.window < 0
+            else self.allowed.tril(kernel.window).triu(-kernel.window)
+        )
         rate = kernel.dropout.rate if kernel.training else 0.0
         return by_row(F.scaled_dot_product_attention(query, key, value, near, rate))
 

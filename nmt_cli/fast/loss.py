@@ -1,7 +1,7 @@
 """Label-smoothed cross-entropy (section 5.4), computed in chunks of rows.
 
-The logits [tokens, V] would be the largest tensor of a training step. Only a chunk of them exists at a time: its
-gradient takes their place right after the loss.
+The logits [tokens, V] would be the largest tensor of a training step. Only a chunk of them exists
+at a time: its gradient takes their place right after the loss.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 
 def to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Return the log-normalisers and the targets' logits, [rows] in float32; replace `logits` [rows, V] by p - q.
+    """Return the log-normalisers and the targets' logits, [rows] in float32; replace `logits`
+    [rows, V] by p - q.
 
     The uniform part of q is left out.
     """
     targets, values = targets[:, None], logits.float()
     target_logits, largest = values.gather(1, targets), values.amax(1)
     torch.softmax(values, 1, out=values)
-    log_normalisers = largest - values.amax(1).log()  # the largest p is exp(largest - log-normaliser)
+    log_normalisers = (
+        largest - values.amax(1).log()
+    )  # the largest p is exp(largest - log-normaliser)
     values.scatter_add_(1, targets, values.new_full(targets.shape, epsilon - 1))
     if logits is not values:
         logits.copy_(values)
@@ -43,14 +46,23 @@ class ChunkedCrossEntropy:
 
     chunk: int  # rows of logits in a chunk: many, for efficient products
     block: int  # logits in a block of a chunk, for the softmax
-    takes_padding: bool = False  # a target `PAD` does not count, so that shapes do not depend on the number of tokens
+    takes_padding: bool = (
+        False  # a target `PAD` does not count, so that shapes do not depend on the number of tokens
+    )
     to_gradient: ToGradient = to_gradient
 
     def __call__(
-        self, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, bias: Tensor | None = None
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        epsilon: float,
+        bias: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See `smoothed_cross_entropy`. There may be more rows than targets: they do not count."""
-        if bias is not None:  # it is the weight of a hidden state of 1; eight columns keep the rows aligned
+        if (
+            bias is not None
+        ):  # it is the weight of a hidden state of 1; eight columns keep the rows aligned
             hidden = F.pad(hidden, (0, 8), value=1.0)
             weight = torch.cat([weight, bias[:, None], weight.new_zeros(len(weight), 7)], 1)
         real = None
@@ -67,10 +79,11 @@ class ChunkedCrossEntropy:
 
 
 class _Chunked(torch.autograd.Function):
-    """The loss, with the gradient d loss / d logits = p - q at once, where p is the softmax and q the targets.
+    """The loss, with the gradient d loss / d logits = p - q at once, where p is the softmax and q
+    the targets.
 
-    The part epsilon / V of q is the same for all logits, so its share of the loss and of the gradients follows from the
-    sums of the weight's rows and of the hidden states.
+    The part epsilon / V of q is the same for all logits, so its share of the loss and of the
+    gradients follows from the sums of the weight's rows and of the hidden states.
     """
 
     @staticmethod
@@ -90,24 +103,37 @@ class _Chunked(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
         with_weight_gradient = with_gradient and ctx.needs_input_grad[1]  # it may be frozen
-        log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
+        log_normalisers, target_logits = hidden.new_empty(
+            2, len(hidden), dtype=torch.float32
+        )  # [tokens]
         buffer = low_hidden.new_empty(min(len(hidden), sizes.chunk), len(weight))
         for rows in _slices(len(hidden), sizes.chunk):
-            logits = torch.mm(low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start])  # [rows, V]
+            logits = torch.mm(
+                low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start]
+            )  # [rows, V]
             for inner in _slices(len(logits), sizes.block // len(weight)):
                 block = slice(rows.start + inner.start, rows.start + inner.stop)
-                log_normalisers[block], target_logits[block] = sizes.to_gradient(logits[inner], targets[block], epsilon)
+                log_normalisers[block], target_logits[block] = sizes.to_gradient(
+                    logits[inner], targets[block], epsilon
+                )
             logits[max(count - rows.start, 0) :] = 0
             if hidden_gradient is not None:
                 hidden_gradient[rows] = logits @ low_weight
             if with_weight_gradient:
-                weight_gradient = _plus_product(weight_gradient, logits.t(), low_hidden[rows], weight.dtype)
-        uniform, hidden_sum = weight.sum(0) / len(weight), hidden[:count].sum(0, dtype=weight.dtype)  # [d]
+                weight_gradient = _plus_product(
+                    weight_gradient, logits.t(), low_hidden[rows], weight.dtype
+                )
+        uniform, hidden_sum = (
+            weight.sum(0) / len(weight),
+            hidden[:count].sum(0, dtype=weight.dtype),
+        )  # [d]
         if real is not None:
             log_normalisers, target_logits = log_normalisers * real, target_logits * real
         log_normaliser = log_normalisers[:count].sum()
         nll = log_normaliser - target_logits[:count].sum()
-        uniform_nll = log_normaliser - (hidden_sum * uniform).sum()  # not a product, which autocast would lower
+        uniform_nll = (
+            log_normaliser - (hidden_sum * uniform).sum()
+        )  # not a product, which autocast would lower
         if hidden_gradient is not None:
             hidden_gradient[:count] -= epsilon * uniform
         if weight_gradient is not None:
@@ -133,7 +159,9 @@ def _slices(rows: int, longest: int) -> Iterator[slice]:
     return (slice(start, min(start + length, rows)) for start in range(0, rows, length))
 
 
-def to_gradient_for_compiler(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def to_gradient_for_compiler(
+    logits: Tensor, targets: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
     """Do the same in operations that a compiler can join."""
     log_normalisers = logits.float().logsumexp(1)
     is_target = torch.arange(logits.size(1), device=logits.device) == targets[:, None]

@@ -1,7 +1,9 @@
-"""Where the tokens of a batch are: padded sentences as rows of real tokens, and back, or bins of whole sentences.
+"""Where the tokens of a batch are: padded sentences as rows of real tokens, and back, or bins of
+whole sentences.
 
-Only attention needs sentences; everything else computes the rows of a batch one by one. So padding costs nothing there,
-and the numbers of rows are few, which matters because code is prepared anew for each shape.
+Only attention needs sentences; everything else computes the rows of a batch one by one. So padding
+costs nothing there, and the numbers of rows are few, which matters because code is prepared anew
+for each shape.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from nmt_cli.layers.moves import moved
 
 Structure = TypeVar("Structure")
 
-MULTIPLE = 64  # the number of rows is a multiple of this; the rows after the real tokens, the filler, mean nothing
+# The number of rows is a multiple of this; the rows after the real tokens, the filler, mean
+# nothing.
+MULTIPLE = 64
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Packing:
 
     @classmethod
     def of(cls, real: Tensor, multiple: int = MULTIPLE) -> Packing:
-        """Return the packing of a batch in which `real` [B, T] is True for real tokens. On a GPU, the host waits.
+        """Return the packing of a batch in which `real` [B, T] is True for real tokens. On a GPU,
+        the host waits.
 
         The number of rows is a multiple of `multiple`.
         """
@@ -43,7 +48,9 @@ class Packing:
 
     @property
     def full(self) -> bool:
-        """Whether there is neither padding nor filler, as in a single sentence: rows and places are the same."""
+        """Whether there is neither padding nor filler, as in a single sentence: rows and places are
+        the same.
+        """
         return len(self.places) == len(self.positions) == self.shape[0] * self.shape[1]
 
     def ids(self, padded: Tensor) -> Tensor:
@@ -53,7 +60,11 @@ class Packing:
     def padding(self) -> Tensor:
         """[B, T], True where there is no token."""
         B, T = self.shape
-        return torch.ones(B * T, dtype=torch.bool, device=self.places.device).index_fill(0, self.places, 0).view(B, T)
+        return (
+            torch.ones(B * T, dtype=torch.bool, device=self.places.device)
+            .index_fill(0, self.places, 0)
+            .view(B, T)
+        )
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [N, ...], with zeros as filler."""
@@ -64,7 +75,11 @@ class Packing:
         if torch.compiler.is_compiling():  # PyTorch 2.11 loses the gradient of a compiled `_Move`
             rows = F.pad(values[self.places], (0, 0, 0, N - len(self.places)))
         else:
-            rows = moved(values, partial(_packed, self.places, N), partial(_unpacked, self.places, len(values)))
+            rows = moved(
+                values,
+                partial(_packed, self.places, N),
+                partial(_unpacked, self.places, len(values)),
+            )
         return rows.view(N, *shape)
 
     def unpack(self, rows: Tensor) -> Tensor:
@@ -77,7 +92,11 @@ class Packing:
             zeros = values.new_zeros(B * T, values.size(1))
             padded = zeros.index_copy(0, self.places, values[: len(self.places)])
         else:
-            padded = moved(values, partial(_unpacked, self.places, B * T), partial(_packed, self.places, len(values)))
+            padded = moved(
+                values,
+                partial(_unpacked, self.places, B * T),
+                partial(_packed, self.places, len(values)),
+            )
         return padded.view(B, T, *rows.shape[1:])
 
 
@@ -112,12 +131,18 @@ class RowBatch(Batch):
 
 
 def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:
-    """Return a dataclass with its tensors changed, also those of packings in it, or a tensor that is changed."""
+    """Return a dataclass with its tensors changed, also those of packings in it, or a tensor that
+    is changed.
+    """
     if isinstance(structure, Tensor):
         return change(structure)  # type: ignore[return-value]
     values = {field.name: getattr(structure, field.name) for field in fields(structure)}  # type: ignore[arg-type]
     tensors = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
-    packings = {name: mapped(value, change) for name, value in values.items() if isinstance(value, (Packing, Bins))}
+    packings = {
+        name: mapped(value, change)
+        for name, value in values.items()
+        if isinstance(value, (Packing, Bins))
+    }
     return replace(structure, **tensors, **packings)  # type: ignore[type-var]
 
 

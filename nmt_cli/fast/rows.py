@@ -1,4 +1,5 @@
-"""Batches as rows of tokens, without padding, and the Transformer on them, by the layers of the core.
+"""Batches as rows of tokens, without padding, and the Transformer on them, by the layers of the
+core.
 
 Letters: B sentences, S source length, T target length, N rows.
 """
@@ -30,7 +31,9 @@ def row_batch(batch: Batch, model: Any) -> RowBatch:
 
 
 def outputs(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-    """See `Criterion.outputs`: more rows than there are targets, or the targets of bins, in which PAD is filler."""
+    """See `Criterion.outputs`: more rows than there are targets, or the targets of bins, in which
+    PAD is filler.
+    """
     batch = row_batch(batch, model)
     if computes_rows(model):
         hidden = decoder_rows(model, batch.source, batch.target_in, batch.sources, batch.targets)
@@ -41,7 +44,9 @@ def outputs(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     return hidden, targets if isinstance(batch.targets, Bins) else targets[batch.targets.places]
 
 
-def decoder_output(self: Transformer, source: Tensor, target_in: Tensor, masks: Any = AttentionMask) -> Tensor:
+def decoder_output(
+    self: Transformer, source: Tensor, target_in: Tensor, masks: Any = AttentionMask
+) -> Tensor:
     """See `Transformer`."""
     if masks is not AttentionMask or not computes_rows(self):
         return Transformer.decoder_output(self, source, target_in, masks)
@@ -50,7 +55,9 @@ def decoder_output(self: Transformer, source: Tensor, target_in: Tensor, masks: 
     return batch.targets.unpack(decoder_rows(self, source, target_in, batch.sources, batch.targets))
 
 
-def decoder_rows(model: Transformer, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows) -> Tensor:
+def decoder_rows(
+    model: Transformer, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows
+) -> Tensor:
     """The hidden states [N, d_model] of the rows of `targets`; its filler means nothing."""
     memory = encode(model, source, sources)
     own, across = layout_of(targets, targets, causal=True), layout_of(targets, sources)
@@ -64,7 +71,9 @@ def encode(model: Transformer, source: Tensor, sources: Rows) -> Tensor:
     return model.encoder_norm(model.encoder(x, layout_of(sources, sources)))
 
 
-def embedded(model: Transformer, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows) -> Tensor:
+def embedded(
+    model: Transformer, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows
+) -> Tensor:
     """As `Transformer.embed`: [N, d_model]."""
     places = F.embedding(rows.positions, positions(0, tokens.size(1)))
     return lowered(model.dropout(embedding(rows.ids(tokens)) + places))
@@ -77,7 +86,9 @@ def residual(self: Residual, x: Tensor, sublayer: Any) -> Tensor:
 
 
 def lowered(x: Tensor) -> Tensor:
-    """Return hidden states in the type of products: they are short, and each product need not cast them."""
+    """Return hidden states in the type of products: they are short, and each product need not cast
+    them.
+    """
     return x.to(product_dtype(x))
 
 
@@ -86,7 +97,9 @@ METHODS = {Transformer.decoder_output: decoder_output, Residual.forward: residua
 
 
 def computes_rows(model: Any) -> bool:
-    """Return whether the model computes what the core's Transformer does: its class has been exchanged."""
+    """Return whether the model computes what the core's Transformer does: its class has been
+    exchanged.
+    """
     kind = type(model)
     if getattr(kind, "decoder_output", None) is not decoder_output:
         return False
@@ -95,6 +108,12 @@ def computes_rows(model: Any) -> bool:
 
 def takes_bins(model: Any) -> bool:
     """Return whether the rows may be those of `Bins`."""
-    if not computes_rows(model) or not model.independent or type(model).real is not Transformer.real:
+    if (
+        not computes_rows(model)
+        or not model.independent
+        or type(model).real is not Transformer.real
+    ):
         return False
-    return all(module.window is not None for module in model.modules() if isinstance(module, Kernel))
+    return all(
+        module.window is not None for module in model.modules() if isinstance(module, Kernel)
+    )

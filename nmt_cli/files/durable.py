@@ -1,11 +1,13 @@
-"""Writing and deleting: after a crash, a file or directory is whole or absent, and nothing of the user's is touched.
+"""Writing and deleting: after a crash, a file or directory is whole or absent, and nothing of the
+user's is touched.
 
-NAME is written beside it, flushed to disk and renamed: a file as `.NAME.RANDOM.nmt-part`, a directory as
-`.NAME.nmt-part`. While a directory is replaced, its old content is `.NAME.nmt-old`; while it is deleted, it is
-`.NAME.nmt-gone`. No user makes such names. `recover` cleans up after a crash.
+NAME is written beside it, flushed to disk and renamed: a file as `.NAME.RANDOM.nmt-part`, a
+directory as `.NAME.nmt-part`. While a directory is replaced, its old content is `.NAME.nmt-old`;
+while it is deleted, it is `.NAME.nmt-gone`. No user makes such names. `recover` cleans up after a
+crash.
 
-The rest of the package opens files for writing, renames and deletes by these functions only. They write, lock and
-delete no file through a link, except a user's own output in `new_file`.
+The rest of the package opens files for writing, renames and deletes by these functions only. They
+write, lock and delete no file through a link, except a user's own output in `new_file`.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def new_directory(place: Path) -> Iterator[Path]:
 
 
 def recover(place: Path, mark: str = MARK) -> None:
-    """Restore `place` if its replacement was interrupted, and delete the remains of writing and deleting it."""
+    """Restore `place` if its replacement was interrupted, and delete the remains of writing and
+    deleting it.
+    """
     old = beside(place, "old", mark)
     if old.is_dir() and not os.path.lexists(place):
         old.rename(place)
@@ -73,7 +77,9 @@ def delete(directory: Path) -> None:
 
 
 def set_aside(directory: Path, word: str) -> str:
-    """Rename a directory to `WORD-NAME`, and where that is in use, to a longer name; return the name."""
+    """Rename a directory to `WORD-NAME`, and where that is in use, to a longer name; return the
+    name.
+    """
     name = f"{word}-{directory.name}"
     while os.path.lexists(directory.with_name(name)):
         name += "x"
@@ -93,7 +99,9 @@ def discard(path: Path) -> None:
 
 
 def new_link(place: Path, target: Path) -> None:
-    """Make `place` a link to `target`, in place of a link or a directory of ours; raise OSError if it cannot be."""
+    """Make `place` a link to `target`, in place of a link or a directory of ours; raise OSError if
+    it cannot be.
+    """
     aside = beside(place, "part")
     discard(aside)
     aside.symlink_to(target)
@@ -119,8 +127,8 @@ def copy_files(files: Iterable[Path], original: Path, copy: Path, link: bool = F
 def new_file(path: Path, ours: bool = False) -> Iterator[io.FileIO]:
     """Yield a file that replaces the one at `path`, with its permissions, at the end of the block.
 
-    An error of the block, or of the disk, deletes it and leaves the old file. A link at `path` stays, and the file that
-    it leads to is replaced; a file of `ours` must not be a link.
+    An error of the block, or of the disk, deletes it and leaves the old file. A link at `path`
+    stays, and the file that it leads to is replaced; a file of `ours` must not be a link.
 
     Raises:
         OSError: the file cannot be opened or flushed; `filename` names it.
@@ -179,14 +187,18 @@ def open_ours(path: Path, flags: int = 0) -> int:
 
 
 def check_ours(path: Path, directory: bool = False) -> None:
-    """Raise UsageError if a link, a pipe or anything else is in the place of a file, or a `directory`, of ours."""
+    """Raise UsageError if a link, a pipe or anything else is in the place of a file, or a
+    `directory`, of ours.
+    """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not (stat.S_ISDIR if directory else stat.S_ISREG)(mode):
         ours = "directory" if directory else "file"
-        raise UsageError(f"{path}: this is {kind_of(mode)}; nmt makes a {ours} of this name itself. Move it away")
+        raise UsageError(
+            f"{path}: this is {kind_of(mode)}; nmt makes a {ours} of this name itself. Move it away"
+        )
 
 
 def kind_of(mode: int) -> str:

@@ -1,4 +1,6 @@
-"""N-best lists, as `nmt translate --nbest N` writes them: line number (from 1), score and text, separated by tabs."""
+"""N-best lists, as `nmt translate --nbest N` writes them: line number (from 1), score and text,
+separated by tabs.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ Candidate = tuple[float, str]  # score and text
 
 
 def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
-    """Yield the outputs of each line of the input, in the order of the file; of standard input where `path` is None.
+    """Yield the outputs of each line of the input, in the order of the file; of standard input
+    where `path` is None.
 
     Raises:
-        DataError: the file cannot be read, a line has another form, or a line of the input has no output.
+        DataError: the file cannot be read, a line has another form, or a line of the input has no
+            output.
     """
     count = 1
     candidates: list[Candidate] = []
@@ -33,7 +37,8 @@ def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
             raise DataError(f"{where}: expected {form}, not {shown(line)}; {advice}") from None
         if steps not in ((0, 1) if candidates else (0,)):
             raise DataError(
-                f"{where}: expected an output of line {count + bool(candidates)}, not {number}: one is missing"
+                f"{where}: expected an output of line {count + bool(candidates)}, not {number}: "
+                "one is missing"
             )
         if steps:
             yield candidates

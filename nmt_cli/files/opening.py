@@ -1,4 +1,6 @@
-"""Files and standard streams as bytes, compressed ones too: recognised by content to read, by the name to write."""
+"""Files and standard streams as bytes, compressed ones too: recognised by content to read, by the
+name to write.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from nmt_cli.errors import DataError, NmtError
 from nmt_cli.files import durable
 
 PAUSE = 0.02  # seconds without input that count as a pause
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # the endings of compressed files that can be read and written
+COMPRESSED = (
+    ".gz",
+    ".xz",
+    ".bz2",
+    ".zst",
+)  # the endings of compressed files that can be read and written
 
 _BLOCK = 1 << 18
 _BEGINNINGS = {
@@ -39,13 +46,16 @@ _READERS = {
 
 
 class Input:
-    """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz, bzip2 or Zstandard data.
+    """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz, bzip2 or
+    Zstandard data.
 
     Args:
         consumed: called with the number of bytes of the file read since the last call.
     """
 
-    def __init__(self, raw: io.FileIO, name: str, consumed: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, raw: io.FileIO, name: str, consumed: Callable[[int], None] | None = None
+    ) -> None:
         self.name = name
         self._raw = raw
         self._plain = io.BufferedReader(raw, _BLOCK)
@@ -72,14 +82,18 @@ class Input:
                 self._content = self._blocks()
             block = next(self._content, b"")
         except EOFError as error:
-            raise DataError(f"{self.name}: the {self._form} data is truncated; copy or download it again") from error
+            raise DataError(
+                f"{self.name}: the {self._form} data is truncated; copy or download it again"
+            ) from error
         except Exception as error:  # xz has a class of errors of its own
             if isinstance(error, OSError) and error.errno is not None:
                 reason = "it is closed" if error.errno == errno.EBADF else error.strerror
                 raise DataError(f"{self.name}: cannot read this file: {reason}") from error
             if self._form is None or isinstance(error, (NmtError, MemoryError)):
                 raise
-            raise DataError(f"{self.name}: damaged {self._form} data ({error}); copy or download it again") from error
+            raise DataError(
+                f"{self.name}: damaged {self._form} data ({error}); copy or download it again"
+            ) from error
         if self._consumed:
             position = self._raw.tell()
             self._consumed(position - self._position)
@@ -89,23 +103,34 @@ class Input:
 
     def _blocks(self) -> Iterator[bytes]:
         beginning = self._plain.peek(10)
-        self._form = next((form for form, pattern in _BEGINNINGS.items() if pattern.match(beginning)), None)
+        self._form = next(
+            (form for form, pattern in _BEGINNINGS.items() if pattern.match(beginning)), None
+        )
         if self._form is None:
             return iter(partial(self._plain.read1, _BLOCK), b"")
         if self._form == "gzip":
-            return iter(partial(importlib.import_module("gzip").GzipFile(fileobj=self._plain).read1, _BLOCK), b"")
+            return iter(
+                partial(
+                    importlib.import_module("gzip").GzipFile(fileobj=self._plain).read1, _BLOCK
+                ),
+                b"",
+            )
         module, name = _READERS[self._form]
         return _decompressed(self._plain, getattr(importlib.import_module(module), name))
 
     def file_position(self, length: float) -> float:
-        """Return about how many bytes of the file hold the first `length` bytes of the content, read already."""
+        """Return about how many bytes of the file hold the first `length` bytes of the content,
+        read already.
+        """
         return self._raw.tell() * length / max(1, self._length) if self.size else 0.0
 
 
 def _decompressed(file: io.BufferedIOBase, new_stream: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the content of compressed streams in sequence, each from a decompressor that `new_stream` returns.
+    """Yield the content of compressed streams in sequence, each from a decompressor that
+    `new_stream` returns.
 
-    Python's readers leave out what follows a stream that is whole. Raises EOFError, or an error of the decompressor.
+    Python's readers leave out what follows a stream that is whole. Raises EOFError, or an error of
+    the decompressor.
     """
     data = file.read1(_BLOCK)
     while data:
@@ -151,10 +176,12 @@ def open_input(path: Path | None, consumed: Callable[[int], None] | None = None)
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Open a file, or standard output where `path` is None; yield the function that writes bytes to it.
+    """Open a file, or standard output where `path` is None; yield the function that writes bytes to
+    it.
 
-    The name's ending says whether it is compressed. A file appears, or replaces the one there, when the block ends
-    without an error. What is no regular file, such as a pipe or /dev/stdout, is written as it is.
+    The name's ending says whether it is compressed. A file appears, or replaces the one there, when
+    the block ends without an error. What is no regular file, such as a pipe or /dev/stdout, is
+    written as it is.
 
     Raises:
         OSError: the file cannot be opened or written; `filename` names it.
@@ -173,14 +200,18 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
 def _opened(path: Path) -> AbstractContextManager[io.FileIO]:
     entry = _descriptor(path)
     if entry and path.exists() and str(entry.parent) in ("/dev/fd", f"/proc/{os.getpid()}/fd"):
-        return io.FileIO(int(entry.name), "w", closefd=False)  # opened anew, it would have a position of its own
+        return io.FileIO(
+            int(entry.name), "w", closefd=False
+        )  # opened anew, it would have a position of its own
     if entry or (path.exists() and not path.is_file()):
         return path.open("ab", buffering=0)
     return durable.new_file(path)
 
 
 def _descriptor(path: Path) -> Path | None:
-    """Return the name of an open descriptor that `path` is or links to, as /dev/stdout does; None for others."""
+    """Return the name of an open descriptor that `path` is or links to, as /dev/stdout does; None
+    for others.
+    """
     for _ in range(40):  # links
         folder = os.path.realpath(path.parent)
         if re.fullmatch(r"/dev/fd|/proc/\d+(/task/\d+)?/fd", folder):
@@ -201,5 +232,7 @@ def _packer(ending: str) -> Any:
             return importlib.import_module("bz2").BZ2Compressor()
         case ".zst":
             zstd = importlib.import_module("backports.zstd")
-            return zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})  # as the program zstd
+            return zstd.ZstdCompressor(
+                options={zstd.CompressionParameter.checksum_flag: 1}
+            )  # as the program zstd
     return None

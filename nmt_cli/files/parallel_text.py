@@ -1,4 +1,6 @@
-"""Pairs of lines, in two files or in a table, read in blocks of bytes that another process can split and decode."""
+"""Pairs of lines, in two files or in a table, read in blocks of bytes that another process can
+split and decode.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class ParallelLines:
             DataError: a line is not UTF-8. The message names the file and the line.
         """
         source, target = self._sides()
-        places = (f"{self.names[0]}:{number}" for number in range(self.first, self.first + len(self)))
+        places = (
+            f"{self.names[0]}:{number}" for number in range(self.first, self.first + len(self))
+        )
         return zip(source, target, places, strict=True)
 
     def _sides(self) -> tuple[list[str], list[str]]:
@@ -63,13 +67,17 @@ def columns_of(columns: str) -> Columns:
     """Return the columns of `source=2,target=5`; raise UsageError for another form."""
     numbers = re.fullmatch(r"source=([1-9]\d{0,4}),target=([1-9]\d{0,4})", columns)
     if not numbers:
-        raise UsageError(f"--columns {columns}: expected two numbers from 1, as in source=2,target=5")
+        raise UsageError(
+            f"--columns {columns}: expected two numbers from 1, as in source=2,target=5"
+        )
     return Columns(int(numbers[1]), int(numbers[2]))
 
 
 @dataclass(frozen=True)
 class TableLines(ParallelLines):
-    """Consecutive lines of a table: columns with a tab between two, in which quotation marks mean nothing."""
+    """Consecutive lines of a table: columns with a tab between two, in which quotation marks mean
+    nothing.
+    """
 
     columns: Columns = field(default_factory=Columns)
 
@@ -78,21 +86,28 @@ class TableLines(ParallelLines):
         return [row[0] for row in rows], [row[1] for row in rows]
 
     def cells(self, columns: Sequence[int], flag: str = "--columns") -> list[list[str]]:
-        """Return the columns of each line, which `flag` gives; raise DataError for a line that lacks one."""
+        """Return the columns of each line, which `flag` gives; raise DataError for a line that
+        lacks one.
+        """
         needed, rows = max(columns), []
         for number, line in enumerate(self._decoded(0), self.first):
             cells = line.split("\t") if line.strip() else [""] * needed
             if len(cells) < needed:
                 raise DataError(
-                    f"{self.names[0]}:{number}: expected {needed} columns with a tab between two, found {len(cells)}; "
+                    f"{self.names[0]}:{number}: expected {needed} columns with a tab between two, "
+                    f"found {len(cells)}; "
                     f"correct the line, or give other {flag}"
                 )
             rows.append([cells[column - 1] for column in columns])
         return rows
 
 
-def read_table(path: Path, columns: Columns, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
-    """Yield the lines of a table in blocks; raise DataError as `read_parallel`, or `TableLines` for a column."""
+def read_table(
+    path: Path, columns: Columns, consumed: Callable[[int], None] | None = None
+) -> Iterator[ParallelLines]:
+    """Yield the lines of a table in blocks; raise DataError as `read_parallel`, or `TableLines` for
+    a column.
+    """
     first = 1
     for block in _blocks(path, consumed):
         size = block.count(b"\n") + 1
@@ -100,12 +115,14 @@ def read_table(path: Path, columns: Columns, consumed: Callable[[int], None] | N
         first += size
 
 
-def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
+def read_parallel(
+    source: Path, target: Path, consumed: Callable[[int], None] | None = None
+) -> Iterator[ParallelLines]:
     """Yield the lines of two files with the same number of lines, in blocks.
 
     Raises:
-        DataError: as `text.read_lines`, except that of bytes that are not UTF-8, which `ParallelLines` finds; or one
-            file has more lines. The message gives both counts.
+        DataError: as `text.read_lines`, except that of bytes that are not UTF-8, which
+            `ParallelLines` finds; or one file has more lines. The message gives both counts.
     """
     sources, targets = _blocks(source, consumed), _blocks(target, consumed)
     names = (str(source), str(target))
@@ -123,13 +140,16 @@ def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] | 
 def not_parallel(source: str, source_lines: int, target: str, target_lines: int) -> DataError:
     """Return the error of two files whose numbers of lines differ."""
     return DataError(
-        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file must belong to line n "
+        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file "
+        "must belong to line n "
         "of the other"
     )
 
 
 def _blocks(path: Path, consumed: Callable[[int], None] | None) -> Iterator[bytes]:
-    """Yield the lines of a file in blocks, a line feed between two lines; without a byte-order mark."""
+    """Yield the lines of a file in blocks, a line feed between two lines; without a byte-order
+    mark.
+    """
     held: list[bytes] = []
     rest, number = b"", 0  # of the lines before those held
     with open_input(path, consumed) as stream:

@@ -15,7 +15,8 @@ from nmt_cli.files.text import check_regular
 _LARGEST = 1 << 20  # bytes; the readers of YAML and TOML are slow
 _MOST_DOTS = 100  # of a key of TOML, whose reader takes quadratic time and memory for them
 
-# The words of YAML 1.2. In YAML 1.1, PyYAML's, `no` is a boolean, `1:30` and `010` are other numbers, `1e-4` is text.
+# The words of YAML 1.2. In YAML 1.1, PyYAML's, `no` is a boolean, `1:30` and `010` are other
+# numbers, `1e-4` is text.
 _YAML_WORDS = {
     "null": r"(~|null|Null|NULL|)$",
     "bool": r"(true|True|TRUE|false|False|FALSE)$",
@@ -34,7 +35,11 @@ def read_settings(path: Path) -> Any:
     try:
         check_regular(path, _LARGEST)
         text = path.read_text(encoding="utf-8-sig")
-        readers: dict[str, Callable[[str], Any]] = {"TOML": _from_toml, "JSON": from_json, "YAML": _from_yaml}
+        readers: dict[str, Callable[[str], Any]] = {
+            "TOML": _from_toml,
+            "JSON": from_json,
+            "YAML": _from_yaml,
+        }
         return readers[form](text)
     except DataError as error:
         raise UsageError(str(error)) from error
@@ -71,7 +76,9 @@ def _from_yaml(text: str) -> Any:
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):  # some, each used twice by the next, are a value without end
+            if self.check_event(
+                yaml.AliasEvent
+            ):  # some, each used twice by the next, are a value without end
                 event = self.peek_event()
                 problem = f"*{shown(event.anchor)} is an alias; write out the value"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
@@ -93,9 +100,15 @@ def _from_yaml(text: str) -> Any:
         loader = Loader(text)
         root = loader.get_single_node()
         if root is not None and root.id != "mapping":
-            raise yaml.MarkedYAMLError(problem="expected `name: value`", problem_mark=root.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem="expected `name: value`", problem_mark=root.start_mark
+            )
         return {} if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         raise ValueError(f"line {error.problem_mark.line + 1}: {error.problem}") from error
-    except (yaml.YAMLError, AttributeError, LookupError) as error:  # the latter by tags such as !!bool
+    except (
+        yaml.YAMLError,
+        AttributeError,
+        LookupError,
+    ) as error:  # the latter by tags such as !!bool
         raise ValueError(str(error).partition("\n")[0]) from error

@@ -1,4 +1,6 @@
-"""Output directories of commands: written by one process at a time, and never in the place of a user's files."""
+"""Output directories of commands: written by one process at a time, and never in the place of a
+user's files.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from nmt_cli.files import durable
 
 @contextmanager
 def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) -> Iterator[Path]:
-    """Yield a directory to write into; it becomes `out` when the block succeeds and is deleted when it fails.
+    """Yield a directory to write into; it becomes `out` when the block succeeds and is deleted when
+    it fails.
 
     Args:
         overwrite: replace an earlier result at `out`.
@@ -40,7 +43,9 @@ def check_name(out: Path) -> None:
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file; return False if another process has. Where the file system has no locks, it does nothing."""
+    """Lock an open file; return False if another process has. Where the file system has no locks,
+    it does nothing.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -74,10 +79,16 @@ def _locked(out: Path) -> Iterator[None]:
         out.parent.mkdir(parents=True, exist_ok=True)
         handle = durable.open_ours(lock)
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot create this directory: {error.filename}: {error.strerror}") from error
+        raise UsageError(
+            f"--out {out}: cannot create this directory: {error.filename}: {error.strerror}"
+        ) from error
     try:
         # Whoever held the lock may have deleted its file since it was opened here.
-        if not try_lock(handle) or not lock.exists() or not os.path.samestat(os.fstat(handle), lock.stat()):
+        if (
+            not try_lock(handle)
+            or not lock.exists()
+            or not os.path.samestat(os.fstat(handle), lock.stat())
+        ):
             raise UsageError(f"--out {out}: another process is writing this directory")
         try:
             yield

@@ -1,7 +1,7 @@
 """Multi-head attention (section 3.2.2) and the full attention of equation 1.
 
-Letters: B sentences, T queries, S keys, H heads, d_k width of a query and a key, d_v width of a value, d_model width of
-the model.
+Letters: B sentences, T queries, S keys, H heads, d_k width of a query and a key, d_v width of a
+value, d_model width of the model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 class Layout(Protocol):
-    """Where the tokens of a batch are, and which keys each query sees. `AttentionMask` is that of padded sentences."""
+    """Where the tokens of a batch are, and which keys each query sees. `AttentionMask` is that of
+    padded sentences.
+    """
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """`query` [..., H, d_k], `key` [..., H, d_k] and `value` [..., H, d_v] -> [..., H, d_v] of the queries.
+        """`query` [..., H, d_k], `key` [..., H, d_k] and `value` [..., H, d_v] -> [..., H, d_v] of
+        the queries.
 
         The first dimensions are those of the layout: [B, T] and [B, S] of padded sentences.
         """
@@ -38,7 +41,9 @@ class AttentionMask:
 
     padding: Tensor | None = None  # [B, S], True where the key is padding
     causal: bool = False  # a query attends to no key after its own position
-    offset: int = 0  # position of the first query among the keys; in a decoding step, the length of the cache
+    offset: int = (
+        0  # position of the first query among the keys; in a decoding step, the length of the cache
+    )
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [B, T, H, d_k], [B, S, H, d_k] and [B, S, H, d_v] -> [B, T, H, d_v].
@@ -46,14 +51,20 @@ class AttentionMask:
         Raises:
             UsageError: the kernel's output has another shape.
         """
-        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)  # [B, H, T or S, ...]
+        query, key, value = (
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+        )  # [B, H, T or S, ...]
         query = kernel.placed(query, torch.arange(query.size(2), device=query.device))
         key = kernel.placed(key, torch.arange(key.size(2), device=key.device))
         heads: Tensor = self.compute(kernel, query, key, value)
         expected = [*query.shape[:3], value.size(3)]
         if list(heads.shape) != expected:
             name = type(kernel).__qualname__
-            raise UsageError(f"the attention kernel {name} returned {list(heads.shape)}, expected {expected}")
+            raise UsageError(
+                f"the attention kernel {name} returned {list(heads.shape)}, expected {expected}"
+            )
         return heads.transpose(1, 2)
 
     def compute(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -67,7 +78,8 @@ class AttentionMask:
         return torch.arange(key.size(2), device=key.device) - queries[:, None]
 
     def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
-        """Return a boolean mask that broadcasts to [B, 1, T, S], or None if every query may attend to every key.
+        """Return a boolean mask that broadcasts to [B, 1, T, S], or None if every query may attend
+        to every key.
 
         A single causal query is the newest position of a decoding step and comes after every key.
         """
@@ -91,13 +103,17 @@ class Recorded(AttentionMask):
 
 
 class Kernel(nn.Module):
-    """Attention of queries over keys and values: the base class of the components of kind `attention`.
+    """Attention of queries over keys and values: the base class of the components of kind
+    `attention`.
 
-    A subclass has a `forward`, whose output for a query is a weighted mean of the values, and what else differs.
+    A subclass has a `forward`, whose output for a query is a weighted mean of the values, and what
+    else differs.
     """
 
     window: int | None = None
-    """For softmax attention over so many positions on each side, -1 for all: it may be computed without `forward`."""
+    """For softmax attention over so many positions on each side, -1 for all: it may be computed
+    without `forward`.
+    """
 
     def __init_subclass__(cls) -> None:
         """A class with another `forward` than its base class does not inherit the window."""
@@ -109,7 +125,9 @@ class Kernel(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """`query` [B, H, T, d_k], `key` [B, H, S, d_k] and `value` [B, H, S, d_v] -> [B, H, T, d_v]."""
+        """`query` [B, H, T, d_k], `key` [B, H, S, d_k] and `value` [B, H, S, d_v] -> [B, H, T,
+        d_v].
+        """
         raise NotImplementedError
 
     def weights(self, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
@@ -126,15 +144,19 @@ class Kernel(nn.Module):
         return x
 
     def flops(self, lengths: Lengths, width: int) -> float:
-        """Operations of a head with d_k + d_v = `width`, in self-attention over sentences of these lengths.
+        """Operations of a head with d_k + d_v = `width`, in self-attention over sentences of these
+        lengths.
 
         Matrix products only, a multiply-add is two, and the causal mask saves none.
         """
         return 2.0 * width * float((lengths * lengths).sum())
 
 
-def softmax_weights(query: Tensor, key: Tensor, mask: AttentionMask, bias: Tensor | None = None) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k) + bias) over the allowed keys: [B, H, T, S]; NaN where a query has none.
+def softmax_weights(
+    query: Tensor, key: Tensor, mask: AttentionMask, bias: Tensor | None = None
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k) + bias) over the allowed keys: [B, H, T, S]; NaN where a query has
+    none.
 
     Args:
         bias: broadcasts to [B, H, T, S].
@@ -165,9 +187,10 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         cross: keys and values are made of other rows than the queries.
-        normalised: divide each query and each key of a head by its root mean square, without a learned gain. A score
-            is then sqrt(d_k) times their cosine. Henry et al. 2020, "Query-Key Normalization for Transformers", learn
-            the factor, and Dehghani et al. 2023, "Scaling Vision Transformers", have layer normalisation.
+        normalised: divide each query and each key of a head by its root mean square, without a
+            learned gain. A score is then sqrt(d_k) times their cosine. Henry et al. 2020,
+            "Query-Key Normalization for Transformers", learn the factor, and Dehghani et al. 2023,
+            "Scaling Vision Transformers", have layer normalisation.
     """
 
     def __init__(
@@ -183,16 +206,25 @@ class MultiHeadAttention(nn.Module):
         normalised: bool = False,
     ) -> None:
         super().__init__()
-        self.num_heads, self.d_k, self.d_v, self.cross, self.normalised = num_heads, d_k, d_v, cross, normalised
-        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, num_heads * width, bias=biases) for width in (d_k, d_k, d_v))
+        self.num_heads, self.d_k, self.d_v, self.cross, self.normalised = (
+            num_heads,
+            d_k,
+            d_v,
+            cross,
+            normalised,
+        )
+        self.w_q, self.w_k, self.w_v = (
+            nn.Linear(d_model, num_heads * width, bias=biases) for width in (d_k, d_k, d_v)
+        )
         self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
 
     def forward(self, x: Tensor, context: Tensor | Sequence[Tensor], layout: Layout) -> Tensor:
-        """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T, d_model].
+        """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T,
+        d_model].
 
-        The context of cross-attention may also be the keys and values, as the layout takes them. Other layouts may have
-        other dimensions before the last.
+        The context of cross-attention may also be the keys and values, as the layout takes them.
+        Other layouts may have other dimensions before the last.
         """
         if not self.cross:
             query, key, value = self.heads(x, "qkv")
@@ -202,17 +234,25 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(layout.attend(self.kernel, query, key, value).flatten(-2))
 
     def heads(self, x: Tensor, letters: str) -> list[Tensor]:
-        """Queries "q", keys "k" and values "v" of `x` [..., d_model], in one product: [..., H, d_k or d_v] each."""
+        """Queries "q", keys "k" and values "v" of `x` [..., d_model], in one product: [..., H, d_k
+        or d_v] each.
+        """
         return self.split(F.linear(x, *self.stacked(letters)), letters)
 
     def split(self, projected: Tensor, letters: str) -> list[Tensor]:
         """The heads in the product of `heads`, [..., H * (the widths of the letters)]."""
         H, widths = self.num_heads, {"q": self.d_k, "k": self.d_k, "v": self.d_v}
         parts = projected.split_with_sizes([H * widths[letter] for letter in letters], -1)
-        heads = [part.view(*part.shape[:-1], H, widths[letter]) for part, letter in zip(parts, letters, strict=True)]
+        heads = [
+            part.view(*part.shape[:-1], H, widths[letter])
+            for part, letter in zip(parts, letters, strict=True)
+        ]
         if self.normalised:
             pairs = zip(letters, heads, strict=True)
-            return [each if letter == "v" else F.rms_norm(each, each.shape[-1:], eps=1e-6) for letter, each in pairs]
+            return [
+                each if letter == "v" else F.rms_norm(each, each.shape[-1:], eps=1e-6)
+                for letter, each in pairs
+            ]
         return heads
 
     def stacked(self, letters: str) -> tuple[Tensor, Tensor | None]:
@@ -221,4 +261,6 @@ class MultiHeadAttention(nn.Module):
         if len(linears) == 1:
             return linears[0].weight, linears[0].bias
         biases = [linear.bias for linear in linears if linear.bias is not None]
-        return torch.cat([linear.weight for linear in linears]), torch.cat(biases) if biases else None
+        return torch.cat([linear.weight for linear in linears]), torch.cat(
+            biases
+        ) if biases else None

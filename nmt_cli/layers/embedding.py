@@ -39,7 +39,9 @@ def sinusoids(start: int, length: int, d_model: int) -> Tensor:
         [length, d_model], for positions `start` to `start + length - 1`.
     """
     position = torch.arange(start, start + length, dtype=torch.float64)[:, None]
-    angle = position * torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angle = position * torch.exp(
+        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
+    )
     table = torch.empty(length, d_model, dtype=torch.float64)
     table[:, 0::2] = angle.sin()
     table[:, 1::2] = angle.cos()[:, : d_model // 2]
@@ -54,7 +56,9 @@ def positional_encoding(kind: str, d_model: int, max_positions: int) -> nn.Modul
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoidal positional encodings (section 3.5). The table grows with the longest sentence seen."""
+    """Sinusoidal positional encodings (section 3.5). The table grows with the longest sentence
+    seen.
+    """
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -66,16 +70,21 @@ class SinusoidalPositions(nn.Module):
         """[length, d_model] for positions `start` to `start + length - 1`."""
         table = self.table
         if start + length > len(table):
-            with torch.inference_mode(False):  # training may use a table that grew during translation
-                self.table = table = sinusoids(0, max(start + length, 2 * len(table), 256), self.d_model).to(table)
+            with torch.inference_mode(
+                False
+            ):  # training may use a table that grew during translation
+                self.table = table = sinusoids(
+                    0, max(start + length, 2 * len(table), 256), self.d_model
+                ).to(table)
         return table[start : start + length]
 
 
 class LearnedPositions(nn.Module):
-    """Learned positional embeddings (Table 3, row E). Positions past the end of the table use its last row.
+    """Learned positional embeddings (Table 3, row E). Positions past the end of the table use its
+    last row.
 
-    At first they are as large as sinusoids. With a standard deviation of d_model^-0.5, as that of tokens, small models
-    were worse by 1.6 BLEU (docs/results.md).
+    At first they are as large as sinusoids. With a standard deviation of d_model^-0.5, as that of
+    tokens, small models were worse by 1.6 BLEU (docs/results.md).
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
@@ -90,9 +99,13 @@ class LearnedPositions(nn.Module):
 
 
 def learned_positions(*models: Any) -> int | None:
-    """Return the smallest number of positions that models have learned, or None if they have no limit."""
+    """Return the smallest number of positions that models have learned, or None if they have no
+    limit.
+    """
     parts = chain.from_iterable(model.modules() for model in models)
-    return min((len(part.weight) for part in parts if isinstance(part, LearnedPositions)), default=None)
+    return min(
+        (len(part.weight) for part in parts if isinstance(part, LearnedPositions)), default=None
+    )
 
 
 class NoPositions(nn.Module):

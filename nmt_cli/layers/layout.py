@@ -1,4 +1,5 @@
-"""Which keys the newest positions of hypotheses see in a decoding step: layouts of attention (section 3.2.3).
+"""Which keys the newest positions of hypotheses see in a decoding step: layouts of attention
+(section 3.2.3).
 
 Letters: A sentences, W hypotheses of each, N = A * W, S source length, T positions so far, H heads.
 """
@@ -15,7 +16,9 @@ from nmt_cli.layers.attention import AttentionMask, Kernel
 
 @dataclass
 class Past:
-    """The newest positions of N hypotheses, which attend to their own pasts, and become a part of them."""
+    """The newest positions of N hypotheses, which attend to their own pasts, and become a part of
+    them.
+    """
 
     key: Tensor  # [N, H, T, d_k], of the positions so far
     value: Tensor  # [N, H, T, d_v]
@@ -27,18 +30,24 @@ class Past:
         query, key = kernel.placed(query, position), kernel.placed(key, position)
         self.key = torch.cat([self.key, key[:, :, None]], dim=2)
         self.value = torch.cat([self.value, value[:, :, None]], dim=2)
-        heads: Tensor = kernel(query[:, :, None], self.key, self.value, AttentionMask(causal=True, offset=length))
+        heads: Tensor = kernel(
+            query[:, :, None], self.key, self.value, AttentionMask(causal=True, offset=length)
+        )
         return heads[:, :, 0]
 
 
 @dataclass(frozen=True)
 class ToSource:
-    """The newest positions of hypotheses, with keys [A, H, S, d_k] and values [A, H, S, d_v] of their sentences."""
+    """The newest positions of hypotheses, with keys [A, H, S, d_k] and values [A, H, S, d_v] of
+    their sentences.
+    """
 
     mask: AttentionMask
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
         A, H, d_k = len(key), *query.shape[1:]
-        heads: Tensor = kernel(query.view(A, -1, H, d_k).transpose(1, 2), key, value, self.mask)  # [A, H, W, d_v]
+        heads: Tensor = kernel(
+            query.view(A, -1, H, d_k).transpose(1, 2), key, value, self.mask
+        )  # [A, H, W, d_v]
         return heads.transpose(1, 2).flatten(0, 1)

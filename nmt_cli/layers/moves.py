@@ -10,10 +10,14 @@ from torch import Tensor
 
 
 class _Move(torch.autograd.Function):
-    """Rows in other places. Unlike that of indexing, the gradient is the same to the last bit on a GPU."""
+    """Rows in other places. Unlike that of indexing, the gradient is the same to the last bit on a
+    GPU.
+    """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         ctx.back = back
         return move(rows)
 
@@ -22,7 +26,9 @@ class _Move(torch.autograd.Function):
         return ctx.back(gradients[0]), None, None
 
 
-def moved(rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+def moved(
+    rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Return `move(rows)`, whose gradient `back` moves."""
     result: Tensor = _Move.apply(rows, move, back)  # type: ignore[no-untyped-call]
     return result

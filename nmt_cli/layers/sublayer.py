@@ -1,4 +1,6 @@
-"""The feed-forward network (section 3.3) and the residual connection around every sub-layer (sections 3.1 and 5.4)."""
+"""The feed-forward network (section 3.3) and the residual connection around every sub-layer
+(sections 3.1 and 5.4).
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, applied to each position.
 
-    Gated (Shazeer 2020, "GLU Variants Improve Transformer", equation 6): (activation(x W) * x V) W_2, without biases.
+    Gated (Shazeer 2020, "GLU Variants Improve Transformer", equation 6): (activation(x W) * x V)
+    W_2, without biases.
 
     Args:
-        activation: one of `ACTIVATIONS`; gated, they make what that paper calls ReGLU, GEGLU and SwiGLU.
+        activation: one of `ACTIVATIONS`; gated, they make what that paper calls ReGLU, GEGLU and
+            SwiGLU.
     """
 
-    def __init__(self, d_model: int, d_ff: int, dropout: float, activation: str = "relu", gated: bool = False) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, dropout: float, activation: str = "relu", gated: bool = False
+    ) -> None:
         super().__init__()
         self.activation = activation
         self.activate = ACTIVATIONS[activation]

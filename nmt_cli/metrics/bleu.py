@@ -1,7 +1,9 @@
-"""Scores of translations: every BLEU of the literature under a name of its own, chrF, TER, and metrics of others.
+"""Scores of translations: every BLEU of the literature under a name of its own, chrF, TER, and
+metrics of others.
 
-sacreBLEU does the counting. The BLEU of multi-bleu.perl is sacreBLEU's without tokenization and without smoothing, on
-lines prepared as users of that script prepare them (`nmt_cli.metrics.preparation`).
+sacreBLEU does the counting. The BLEU of multi-bleu.perl is sacreBLEU's without tokenization and
+without smoothing, on lines prepared as users of that script prepare them
+(`nmt_cli.metrics.preparation`).
 """
 
 from __future__ import annotations
@@ -35,11 +37,18 @@ class Measure:
     metric: str  # the short name
     name: str  # the full name; "{language}" stands for the target language
     kind: str = "BLEU"  # or CHRF or TER, or MODULE:FUNCTION of a metric that is not sacreBLEU's
-    settings: Mapping[str, Any] = field(default_factory=dict)  # arguments of sacreBLEU's class, or of the function
-    hypothesis: tuple[str, ...] = ()  # the steps that prepare a hypothesis line, names of `preparation.STEPS`
+    settings: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # arguments of sacreBLEU's class, or of the function
+    hypothesis: tuple[
+        str, ...
+    ] = ()  # the steps that prepare a hypothesis line, names of `preparation.STEPS`
     reference: tuple[str, ...] = ()  # the same for a reference line
-    signature: Mapping[str, str] = field(default_factory=dict)  # entries added to sacreBLEU's signature
-    nbest: bool = False  # whether it reads all outputs of a line, joined by line feeds, and not the first alone
+    signature: Mapping[str, str] = field(
+        default_factory=dict
+    )  # entries added to sacreBLEU's signature
+    # Whether it reads all outputs of a line, joined by line feeds, and not the first alone.
+    nbest: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,12 @@ class Score:
     score: float  # 0 to 100 for BLEU and chrF; an error rate, such as TER, may exceed 100
     signature: str  # everything that the score depends on, in sacreBLEU's notation
     system: str = ""  # a file
-    details: Mapping[str, Any] = field(default_factory=dict)  # of BLEU: precisions, brevity penalty, lengths in tokens
-    groups: Mapping[str | int, float] = field(default_factory=dict)  # by label, the score of these lines
+    details: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of BLEU: precisions, brevity penalty, lengths in tokens
+    groups: Mapping[str | int, float] = field(
+        default_factory=dict
+    )  # by label, the score of these lines
 
 
 def read_measures(module: str) -> Iterator[Measure]:
@@ -66,7 +79,9 @@ def read_measures(module: str) -> Iterator[Measure]:
         yield cased
         if lower_cased == "sacrebleu":
             settings = {**cased.settings, "lowercase": True}
-            yield replace(cased, metric=f"{metric}-lc", name=f"{cased.name}; lower-cased", settings=settings)
+            yield replace(
+                cased, metric=f"{metric}-lc", name=f"{cased.name}; lower-cased", settings=settings
+            )
         elif lower_cased == "perl":
             yield replace(
                 cased,
@@ -109,7 +124,9 @@ _GROUPS = {
 @cache
 def _annexed() -> dict[str, Measure]:
     """Return the measures of the entry points `nmt.metrics`, by name."""
-    return {measure.metric: measure for group in registry.entries("nmt.metrics") for measure in group}
+    return {
+        measure.metric: measure for group in registry.entries("nmt.metrics") for measure in group
+    }
 
 
 def metric_names() -> list[str]:
@@ -119,13 +136,17 @@ def metric_names() -> list[str]:
 def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     """Return the measures called `names`, in any case, each once.
 
-    A name is that of a measure, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`, MODULE:FUNCTION, or
-    `paper`: what Table 2 of the paper reports, which is tokenized BLEU, for German with compounds split.
+    A name is that of a measure, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`,
+    MODULE:FUNCTION, or `paper`: what Table 2 of the paper reports, which is tokenized BLEU, for
+    German with compounds split.
 
     Raises:
         UsageError: an unknown name.
     """
-    aliases = {**_GROUPS, "paper": ("get-ende-bleu-quotes" if target_language == "de" else "multi-bleu",)}
+    aliases = {
+        **_GROUPS,
+        "paper": ("get-ende-bleu-quotes" if target_language == "de" else "multi-bleu",),
+    }
     known = {**MEASURES, **_annexed()}
     found: dict[str, Measure] = {}
     for given in names:
@@ -163,7 +184,9 @@ def score(
     check_iterable(metrics, "a list of metrics")
     metrics = list(metrics)
     if not all(isinstance(name, str) for name in [*metrics, target_language]):
-        raise UsageError(f"metrics and target_language are names, not {metrics!r} and {target_language!r}")
+        raise UsageError(
+            f"metrics and target_language are names, not {metrics!r} and {target_language!r}"
+        )
     given = _listed(references) or []
     lists = [given] if any(isinstance(line, str) for line in given) else given
     named = [(f"reference {number}", lines) for number, lines in enumerate(lists, 1)]
@@ -186,7 +209,8 @@ def score_systems(
     """Score several systems; metric by metric, in the systems' order.
 
     Args:
-        labels: the group of each line, for `Score.groups`. The BLEU of one line is sacreBLEU's sentence BLEU.
+        labels: the group of each line, for `Score.groups`. The BLEU of one line is sacreBLEU's
+            sentence BLEU.
     """
     groups: dict[str | int, list[int]] = {}
     for line, label in enumerate(labels):
@@ -207,7 +231,10 @@ def score_systems(
                 }
             name = measure.name.format(language=target_language)
             signature = signature_of(measure, metric.get_signature(), target_language)
-            of_groups = {label: _value(metric, [statistics[i] for i in each]) for label, each in groups.items()}
+            of_groups = {
+                label: _value(metric, [statistics[i] for i in each])
+                for label, each in groups.items()
+            }
             score = round(float(result.score), _DIGITS)
             scores.append(Score(measure.metric, name, score, signature, system, details, of_groups))
     return scores
@@ -226,7 +253,9 @@ def measured(
     target_language: str,
     sources: Lines = (),
 ) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
-    """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system prepared for it."""
+    """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system
+    prepared for it.
+    """
     measures = measures_of(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
@@ -237,12 +266,20 @@ def measured(
 
     @cache
     def prepared(text: int, steps: tuple[str, ...]) -> list[str]:
-        """Return the lines after `steps`; sequences of steps with a common beginning share its result."""
-        return list(map(STEPS[steps[-1]](target_language), prepared(text, steps[:-1]))) if steps else list(texts[text])
+        """Return the lines after `steps`; sequences of steps with a common beginning share its
+        result.
+        """
+        return (
+            list(map(STEPS[steps[-1]](target_language), prepared(text, steps[:-1])))
+            if steps
+            else list(texts[text])
+        )
 
     for measure in measures:
         reference_lines = [prepared(text, measure.reference) for text in range(len(references))]
-        system_lines = [prepared(text, measure.hypothesis) for text in range(len(references), len(texts))]
+        system_lines = [
+            prepared(text, measure.hypothesis) for text in range(len(references), len(texts))
+        ]
         if measure.nbest:
             system_lines = [list(lines) for _, lines in systems]
         yield measure, _metric(measure, sources), reference_lines, system_lines
@@ -262,17 +299,23 @@ def _metric(measure: Measure, sources: Lines) -> Any:
 
 
 def _statistics(metric: Any, hypotheses: Lines, references: Sequence[Lines], whole: bool) -> Any:
-    """Return what a metric counts in each line, in less memory: sacreBLEU's n-grams are held for one sentence only."""
+    """Return what a metric counts in each line, in less memory: sacreBLEU's n-grams are held for
+    one sentence only.
+    """
     if isinstance(metric, FunctionMetric):
         return metric.statistics(hypotheses, references, whole)
     statistics: list[Any] = []
     for hypothesis, *of_sentence in zip(hypotheses, *references, strict=True):
-        statistics += metric._extract_corpus_statistics([hypothesis], [[reference] for reference in of_sentence])
+        statistics += metric._extract_corpus_statistics(
+            [hypothesis], [[reference] for reference in of_sentence]
+        )
     return statistics
 
 
 def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
-    """Return sacreBLEU's signature of a metric that has been used, completed by how the lines were prepared."""
+    """Return sacreBLEU's signature of a metric that has been used, completed by how the lines were
+    prepared.
+    """
     for key, value in measure.signature.items():
         signature.update(key, value.format(language=target_language))
     if "moses" in measure.hypothesis:
@@ -288,10 +331,15 @@ def check_lengths(systems: Sequence[Named], references: Sequence[Named]) -> None
         raise DataError("there is nothing to score: no reference sentence")
     first, expected = references[0][0], len(references[0][1])
     for name, lines in (*references, *systems):
-        if lines is None or isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
+        if (
+            lines is None
+            or isinstance(lines, str)
+            or not all(isinstance(line, str) for line in lines)
+        ):
             raise UsageError(f"{name or 'hypotheses'}: expected a list of strings")
         if len(lines) != expected:
             raise DataError(
-                f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but {first} has {expected:,}; line n must "
+                f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but {first} has "
+                f"{expected:,}; line n must "
                 f"belong to line n of {first}"
             )

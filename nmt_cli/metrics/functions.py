@@ -1,8 +1,9 @@
 """Metrics that are functions: those of annexes, and MODULE:FUNCTION of `nmt score --metric`.
 
-A function is called with the hypotheses, the references and the sources, lists of strings, and a measure's settings by
-name. It returns a list with a number for each line, of which the score is the mean, or with a pair for each line: the
-score is the sum of the first numbers divided by the sum of the second. It may return one number for all lines.
+A function is called with the hypotheses, the references and the sources, lists of strings, and a
+measure's settings by name. It returns a list with a number for each line, of which the score is the
+mean, or with a pair for each line: the score is the sum of the first numbers divided by the sum of
+the second. It may return one number for all lines.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from nmt_cli.errors import UsageError
 
 
 class FunctionMetric:
-    """A function with the methods that sacreBLEU's paired tests call. The statistics of N lines are pairs [N, 2]."""
+    """A function with the methods that sacreBLEU's paired tests call. The statistics of N lines are
+    pairs [N, 2].
+    """
 
-    def __init__(self, metric: str, place: str, settings: Mapping[str, Any], sources: Sequence[str]) -> None:
+    def __init__(
+        self, metric: str, place: str, settings: Mapping[str, Any], sources: Sequence[str]
+    ) -> None:
         """Raise UsageError if the function at `place`, MODULE:FUNCTION, cannot be imported."""
         self.metric, self.settings, self.sources = metric, settings, list(sources)
         try:
@@ -32,19 +37,31 @@ class FunctionMetric:
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], whole: bool = False
     ) -> npt.NDArray[np.float64]:
-        """Call the function. If `whole`, it may return one number for all lines, which gives one pair."""
+        """Call the function. If `whole`, it may return one number for all lines, which gives one
+        pair.
+        """
         if len(references) > 1:
             raise UsageError(f"metric {self.metric} compares with one reference: give one --ref")
         try:
-            found = self.function(list(hypotheses), list(references[0]), self.sources, **self.settings)
+            found = self.function(
+                list(hypotheses), list(references[0]), self.sources, **self.settings
+            )
             rows = np.asarray(found, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"metric {self.metric}: {type(error).__name__}: {error}. It returns numbers") from error
+            raise UsageError(
+                f"metric {self.metric}: {type(error).__name__}: {error}. It returns numbers"
+            ) from error
         if whole and rows.ndim == 0:
             rows = rows[None]
         elif rows.shape[:1] != (len(hypotheses),):
-            got = f"{len(rows):,} values" if rows.ndim else "one number, so there are no tests, groups or lines,"
-            raise UsageError(f"metric {self.metric}: it returned {got} for {len(hypotheses):,} lines")
+            got = (
+                f"{len(rows):,} values"
+                if rows.ndim
+                else "one number, so there are no tests, groups or lines,"
+            )
+            raise UsageError(
+                f"metric {self.metric}: it returned {got} for {len(hypotheses):,} lines"
+            )
         return rows if rows.ndim == 2 else np.stack([rows, np.ones_like(rows)], axis=1)
 
     _extract_corpus_statistics = statistics

@@ -1,7 +1,7 @@
 """Preparation of lines for tokenized BLEU: a sequence of named steps.
 
-Moses' scripts, multi-bleu.perl and the `perl -ple` of the authors' script read bytes by default. Where that shows in a
-score, the steps here work on UTF-8 bytes too.
+Moses' scripts, multi-bleu.perl and the `perl -ple` of the authors' script read bytes by default.
+Where that shows in a score, the steps here work on UTF-8 bytes too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrst
 _DOUBLE_QUOTES = str.maketrans(dict.fromkeys("„“”‟«»", '"'))
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 _PRIVATE_USE = 0xF0000
-# Spaces to str.split(), but parts of tokens to Perl (U+0085, the no-break space and others) become private characters.
+# Spaces to str.split(), but parts of tokens to Perl (U+0085, the no-break space and others) become
+# private characters.
 _HIDDEN_SPACES = {
-    code: chr(_PRIVATE_USE + code) for code in range(0x3001) if chr(code).isspace() and chr(code) not in " \t\n\r\f\v"
+    code: chr(_PRIVATE_USE + code)
+    for code in range(0x3001)
+    if chr(code).isspace() and chr(code) not in " \t\n\r\f\v"
 }
 
 
 def split_compounds(line: str) -> str:
-    """Turn `rich-text` into `rich ##AT##-##AT## text`, once over the bytes of the line, without overlaps.
+    """Turn `rich-text` into `rich ##AT##-##AT## text`, once over the bytes of the line, without
+    overlaps.
 
     So the middle part of `a-b-c` stays joined to `c`; that of `a-é-b`, two bytes long, does not.
     """
@@ -36,8 +40,8 @@ def split_compounds(line: str) -> str:
 def moses_tokenizer(language: str) -> Step:
     """Return Moses' `tokenizer.perl -l LANGUAGE`, with its escapes (`&apos;`), by sacremoses.
 
-    One rule is added that sacremoses lacks: Moses always splits the full stop off the last word of a line, even after
-    an abbreviation or a number (`am 26.`).
+    One rule is added that sacremoses lacks: Moses always splits the full stop off the last word of
+    a line, even after an abbreviation or a number (`am 26.`).
     """
     from sacremoses import MosesTokenizer
 
@@ -53,7 +57,9 @@ def moses_tokenizer(language: str) -> Step:
 
 
 def punctuation_replacer(language: str) -> Step:
-    """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses; it leaves the German `„` as it is."""
+    """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses; it leaves the German `„` as
+    it is.
+    """
     from sacremoses import MosesPunctNormalizer
 
     return MosesPunctNormalizer().replace_unicode_punct  # type: ignore[no-any-return]
@@ -70,7 +76,8 @@ def check_language(language: str) -> None:
     """Raise UsageError if the Moses tokenizer has no rules for `language`."""
     if language not in languages():
         raise UsageError(
-            f"the Moses tokenizer has no rules for the language {language!r}. {nearest(language, languages())}"
+            f"the Moses tokenizer has no rules for the language {language!r}. "
+            f"{nearest(language, languages())}"
         )
 
 
@@ -88,9 +95,26 @@ STEPS: dict[str, Callable[[str], Step]] = {
 
 _WITHOUT_SPACES = {
     "zh": ("zh", "zho", "cmn", "yue", "lzh"),
-    "char": ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"),
+    "char": (
+        "ja",
+        "jpn",
+        "th",
+        "tha",
+        "lo",
+        "lao",
+        "km",
+        "khm",
+        "my",
+        "mya",
+        "bo",
+        "bod",
+        "dz",
+        "dzo",
+    ),
 }
-"""Languages without spaces between words, by the tokenization of sacreBLEU that needs no further package."""
+"""Languages without spaces between words, by the tokenization of sacreBLEU that needs no further
+package.
+"""
 
 
 def tokenization_of(language: str) -> str:

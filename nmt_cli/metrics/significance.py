@@ -1,4 +1,6 @@
-"""Whether systems differ by more than chance: sacreBLEU's paired tests, for every metric of `nmt_cli.metrics.bleu`."""
+"""Whether systems differ by more than chance: sacreBLEU's paired tests, for every metric of
+`nmt_cli.metrics.bleu`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Comparison:
     system: str
     baseline: str
     score: float  # on all sentences
-    p_value: float | None  # of a difference this large between equally good systems; None for the baseline
+    p_value: (
+        float | None
+    )  # of a difference this large between equally good systems; None for the baseline
     mean: float | None  # of the resamples of the bootstrap
     interval: float | None  # half the width of the 95% confidence interval around `mean`
     signature: str  # with the test, its number of samples and the seed
@@ -54,25 +58,45 @@ def paired_test(
     if test not in TESTS:
         raise UsageError(f"there is no test called {test!r}. {nearest(test, TESTS)}")
     if len(systems) < 2:
-        raise UsageError("a paired test compares systems: give two or more files of hypotheses, the baseline first")
+        raise UsageError(
+            "a paired test compares systems: give two or more files of hypotheses, the baseline "
+            "first"
+        )
     comparisons = []
     for measure, metric, prepared_references, prepared in measured(
         systems, references, metrics, target_language, sources
     ):
         names = [name for name, _ in systems]
         named: list[Named] = list(zip(names, prepared, strict=True))
-        signatures, columns = PairedTest(named, {"": metric}, prepared_references, TESTS[test], samples)()
+        signatures, columns = PairedTest(
+            named, {"": metric}, prepared_references, TESTS[test], samples
+        )()
         ((key, found),) = signatures.items()
         signature = signature_of(measure, found, target_language)
         results: list[Any] = columns[key]
         for system, result in zip(names, results, strict=True):
-            values = (result.p_value, result.mean, result.ci)  # some are numpy's, which JSON does not have
+            values = (
+                result.p_value,
+                result.mean,
+                result.ci,
+            )  # some are numpy's, which JSON does not have
             p_value, mean, interval = [None if value is None else float(value) for value in values]
             if p_value is not None and result.score == results[0].score:
-                p_value = 1.0  # sacreBLEU counts only larger differences, and gives equal scores its smallest p
+                # SacreBLEU counts only larger differences, and gives equal scores its smallest p.
+                p_value = 1.0
             score = float(result.score)
             name = measure.name.format(language=target_language)
             comparisons.append(
-                Comparison(measure.metric, name, system, names[0], score, p_value, mean, interval, signature)
+                Comparison(
+                    measure.metric,
+                    name,
+                    system,
+                    names[0],
+                    score,
+                    p_value,
+                    mean,
+                    interval,
+                    signature,
+                )
             )
     return comparisons

@@ -1,7 +1,8 @@
-"""Base class of encoder-decoders with a decoder state of fixed size: recurrent and convolutional ones.
+"""Base class of encoder-decoders with a decoder state of fixed size: recurrent and convolutional
+ones.
 
-Letters: A sentences, W hypotheses of each, N = A * W rows, B sentences, S source length, T target length, V vocabulary,
-d_model width of the decoder's output.
+Letters: A sentences, W hypotheses of each, N = A * W rows, B sentences, S source length, T target
+length, V vocabulary, d_model width of the decoder's output.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class EncoderDecoder(Model):
     """A `Model` that has embeddings and an output layer; a subclass adds what is between them.
 
     Args:
-        tied: one matrix for the target embedding and the output layer, and for the source if the vocabulary is shared.
-            Without it there are three matrices.
+        tied: one matrix for the target embedding and the output layer, and for the source if the
+            vocabulary is shared. Without it there are three matrices.
         d_embedding: width of the embeddings; None is `d_model`, as tied embeddings have it.
         attention: configuration of the kernel of self-attention, which these models do not have.
 
@@ -57,15 +58,22 @@ class EncoderDecoder(Model):
         super().__init__()
         if (kernel := component_of(attention).name) != "full":
             raise UsageError(
-                f"--attention {kernel} cannot be used with {type(self).__name__}: it has no self-attention"
+                f"--attention {kernel} cannot be used with {type(self).__name__}: it has no "
+                "self-attention"
             )
         self.vocabulary_size = target_vocabulary_size
         width = d_embedding or d_model
         self.target_embedding = nn.Embedding(target_vocabulary_size, width)
         self.source_embedding = (
-            self.target_embedding if tied and shared_vocabulary else nn.Embedding(source_vocabulary_size, width)
+            self.target_embedding
+            if tied and shared_vocabulary
+            else nn.Embedding(source_vocabulary_size, width)
         )
-        self.output = self.target_embedding if tied else nn.Linear(d_model, target_vocabulary_size, bias=False)
+        self.output = (
+            self.target_embedding
+            if tied
+            else nn.Linear(d_model, target_vocabulary_size, bias=False)
+        )
 
     @property
     def output_weight(self) -> Tensor:
@@ -78,12 +86,18 @@ class EncoderDecoder(Model):
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `Model`. Matrix products only; a multiply-add is two operations."""
-        S, T, pairs = (float(each.sum()) for each in (source_lengths, target_lengths, source_lengths * target_lengths))
+        S, T, pairs = (
+            float(each.sum())
+            for each in (source_lengths, target_lengths, source_lengths * target_lengths)
+        )
         products = self.products(S, T, pairs) | {"output layer": T * self.output_weight.numel()}
-        return {part: 6 * count for part, count in products.items()}  # the backward pass makes two products of each
+        return {
+            part: 6 * count for part, count in products.items()
+        }  # the backward pass makes two products of each
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds up S * T.
+        """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds
+        up S * T.
 
         By default those of the matrices of the parts `encoder` and `decoder`.
         """
@@ -95,7 +109,9 @@ class EncoderDecoder(Model):
 
     @abstractmethod
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
-        """Go on from `state` with the ids [N, T] that follow: all of a target in training, or the last one."""
+        """Go on from `state` with the ids [N, T] that follow: all of a target in training, or the
+        last one.
+        """
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `Model`."""
@@ -122,4 +138,8 @@ def elements(*modules: Any) -> int:
     """The elements of the matrices of `modules`: each position meets each of them once."""
     named = (each for module in modules for each in module.named_parameters())
     # original0 is the gains of weight normalisation.
-    return sum(weight.numel() for name, weight in named if weight.dim() == 2 and not name.endswith("original0"))
+    return sum(
+        weight.numel()
+        for name, weight in named
+        if weight.dim() == 2 and not name.endswith("original0")
+    )

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.interfaces import PAD
-from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, Layout, MultiHeadAttention, Recorded
+from nmt_cli.layers.attention import (
+    AttentionMask,
+    FullAttention,
+    Kernel,
+    Layout,
+    MultiHeadAttention,
+    Recorded,
+)
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
 from nmt_cli.layers.layout import Past, ToSource
@@ -45,21 +52,29 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder output, a feed-forward network (section 3.1, Decoder)."""
+    """Masked self-attention, attention over the encoder output, a feed-forward network (section
+    3.1, Decoder).
+    """
 
     def __init__(self, config: TransformerConfig, kernel: Kernel) -> None:
         super().__init__()
         self.self_attention = _attention(config, kernel)
-        self.cross_attention = _attention(config, FullAttention(dropout=config.attention_dropout), cross=True)
+        self.cross_attention = _attention(
+            config, FullAttention(dropout=config.attention_dropout), cross=True
+        )
         self.feed_forward = _feed_forward(config)
         self.around_self_attention = _residual(config)
         self.around_cross_attention = _residual(config)
         self.around_feed_forward = _residual(config)
 
-    def forward(self, x: Tensor, memory: Tensor | Sequence[Tensor], own: Layout, across: Layout) -> Tensor:
-        """[B, T, d_model] -> [B, T, d_model]; `own` is the mask of the target, `across` from the target to the source.
+    def forward(
+        self, x: Tensor, memory: Tensor | Sequence[Tensor], own: Layout, across: Layout
+    ) -> Tensor:
+        """[B, T, d_model] -> [B, T, d_model]; `own` is the mask of the target, `across` from the
+        target to the source.
 
-        The memory is the encoder output [B, S, d_model], or the keys and values that `cross_attention` made of it.
+        The memory is the encoder output [B, S, d_model], or the keys and values that
+        `cross_attention` made of it.
         """
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
         x = self.around_cross_attention(x, lambda y: self.cross_attention(y, memory, across))
@@ -84,12 +99,16 @@ class Transformer(Model):
 
     Args:
         config: size and regularisation.
-        attention: configuration of the kernel of both self-attentions; attention over the source is always full.
+        attention: configuration of the kernel of both self-attentions; attention over the source is
+            always full.
         source_vocabulary_size, target_vocabulary_size: V of each side.
-        shared_vocabulary: one matrix for source, target and pre-softmax (section 3.4), or the source has its own.
+        shared_vocabulary: one matrix for source, target and pre-softmax (section 3.4), or the
+            source has its own.
     """
 
-    independent = True  # whether layers compute each position alone, but for attention, so that padding changes nothing
+    # Whether layers compute each position alone, but for attention, so that padding changes
+    # nothing.
+    independent = True
 
     def __init__(
         self,
@@ -105,10 +124,13 @@ class Transformer(Model):
         self.vocabulary_size = target_vocabulary_size
         self.target_embedding = Embedding(target_vocabulary_size, config.d_model)
         self.source_embedding = (
-            self.target_embedding if shared_vocabulary else Embedding(source_vocabulary_size, config.d_model)
+            self.target_embedding
+            if shared_vocabulary
+            else Embedding(source_vocabulary_size, config.d_model)
         )
         self.source_positions, self.target_positions = (
-            positional_encoding(config.positions, config.d_model, config.max_positions) for _ in range(2)
+            positional_encoding(config.positions, config.d_model, config.max_positions)
+            for _ in range(2)
         )
         if config.output_bias:
             self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size))
@@ -116,7 +138,10 @@ class Transformer(Model):
 
         def layers(kind: type[nn.Module], count: int) -> Any:
             d_k, d_v = config.head_widths()
-            kernels = (build(attention, dropout=config.attention_dropout, d_k=d_k, d_v=d_v) for _ in range(count))
+            kernels = (
+                build(attention, dropout=config.attention_dropout, d_k=d_k, d_v=d_v)
+                for _ in range(count)
+            )
             return Stack(kind(config, kernel) for kernel in kernels)
 
         self.encoder = layers(EncoderLayer, config.num_layers)
@@ -134,13 +159,21 @@ class Transformer(Model):
     def parts(self) -> dict[str, list[Any]]:
         """See `Model`."""
         return {
-            "embeddings": [self.source_embedding, self.target_embedding, self.source_positions, self.target_positions],
+            "embeddings": [
+                self.source_embedding,
+                self.target_embedding,
+                self.source_positions,
+                self.target_positions,
+            ],
             "encoder": [self.encoder, self.encoder_norm],
             "decoder": [self.decoder, self.decoder_norm],
         }
 
-    def decoder_output(self, source: Tensor, target_in: Tensor, masks: Any = AttentionMask) -> Tensor:
-        """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits.
+    def decoder_output(
+        self, source: Tensor, target_in: Tensor, masks: Any = AttentionMask
+    ) -> Tensor:
+        """The hidden states [B, T, d_model] of all target positions, which the output weight
+        projects to logits.
 
         Args:
             masks: the class of the masks of attention.
@@ -160,7 +193,9 @@ class Transformer(Model):
         return source != PAD
 
     def embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor) -> Tensor:
-        """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [B, T, d_model]."""
+        """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings:
+        [B, T, d_model].
+        """
         return self.dropout(embedding(tokens) + positions(0, tokens.size(1)))
 
     def stacks(self) -> list[nn.Module]:
@@ -168,7 +203,9 @@ class Transformer(Model):
         return [self.encoder, self.decoder]
 
     def start(self, source: Tensor) -> TensorState:
-        """See `Model`: the state has the keys and values of all layers, of the source and of the target so far."""
+        """See `Model`: the state has the keys and values of all layers, of the source and of the
+        target so far.
+        """
         memory, heads = self.encode(source), []
         for layer in self.decoder:
             key, value = layer.cross_attention.heads(memory, "kv")
@@ -176,8 +213,12 @@ class Transformer(Model):
         return TensorState((~self.real(source), *heads), tuple(part[:, :, :0] for part in heads))
 
     def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
-        """See `Model`: one position of the decoder, which attends to the keys and values of all positions so far."""
-        padding, *heads = state.source  # [A, S], and of each layer [A, H, S, d_k] and [A, H, S, d_v]
+        """See `Model`: one position of the decoder, which attends to the keys and values of all
+        positions so far.
+        """
+        padding, *heads = (
+            state.source
+        )  # [A, S], and of each layer [A, H, S, d_k] and [A, H, S, d_v]
         across, target_part = ToSource(AttentionMask(padding)), list[Tensor]()
         x = self.target_embedding(tokens) + self.target_positions(state.length, 1)
         for number, layer in enumerate(self.decoder):
@@ -199,12 +240,17 @@ class Transformer(Model):
         with torch.inference_mode():
             self.decoder_output(source, target_in, masks)
         names = ("encoder", "decoder", "cross")  # the order in which `decoder_output` makes them
-        return {name: torch.stack(mask.weights, dim=1) for name, mask in zip(names, recorded, strict=True)}
+        return {
+            name: torch.stack(mask.weights, dim=1)
+            for name, mask in zip(names, recorded, strict=True)
+        }
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `Model`."""
         kernel = self.encoder[0].self_attention.kernel
-        return training_flops(self.config, kernel, self.vocabulary_size, source_lengths, target_lengths)
+        return training_flops(
+            self.config, kernel, self.vocabulary_size, source_lengths, target_lengths
+        )
 
     def _initialise(self) -> None:
         """Initialise attention and feed-forward layers; the paper does not say how."""
@@ -218,17 +264,23 @@ class Transformer(Model):
                     if projection.bias is not None:
                         nn.init.zeros_(projection.bias)
             elif isinstance(module, FeedForward):
-                # The weights keep PyTorch's uniform(+-1 / sqrt(inputs)). With Glorot's larger ones, a post-norm model
-                # at a high learning rate can lose its positions and treat the source as a bag of words.
+                # The weights keep PyTorch's uniform(+-1 / sqrt(inputs)). With Glorot's larger ones,
+                # a post-norm model at a high learning rate can lose its positions and treat the
+                # source as a bag of words.
                 for linear in (module.inner, module.outer):
                     if linear.bias is not None:
                         nn.init.zeros_(linear.bias)
             if self.config.zero_sublayers and isinstance(module, (MultiHeadAttention, FeedForward)):
-                # The last layer of a residual branch: Zhang et al. 2019, "Fixup Initialization", section 3.
-                nn.init.zeros_((module.w_o if isinstance(module, MultiHeadAttention) else module.outer).weight)
+                # The last layer of a residual branch: Zhang et al. 2019, "Fixup Initialization",
+                # section 3.
+                nn.init.zeros_(
+                    (module.w_o if isinstance(module, MultiHeadAttention) else module.outer).weight
+                )
 
 
-def _attention(config: TransformerConfig, kernel: Kernel, cross: bool = False) -> MultiHeadAttention:
+def _attention(
+    config: TransformerConfig, kernel: Kernel, cross: bool = False
+) -> MultiHeadAttention:
     """The attention of a layer, with this kernel."""
     sizes = (config.d_model, config.num_heads, *config.head_widths())
     choices = {"biases": config.attention_biases, "normalised": config.query_key_norm}

@@ -1,6 +1,8 @@
-"""Floating-point operations of the Transformer, counted from its configuration; a multiply-add is two.
+"""Floating-point operations of the Transformer, counted from its configuration; a multiply-add is
+two.
 
-Matrix products only, as is usual: embeddings, softmax, layer normalisation, biases and dropout are under 2 %.
+Matrix products only, as is usual: embeddings, softmax, layer normalisation, biases and dropout are
+under 2 %.
 """
 
 from __future__ import annotations

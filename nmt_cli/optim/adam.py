@@ -33,11 +33,15 @@ def adam(config: AdamConfig, *, parameters: Iterable[nn.Parameter]) -> torch.opt
     from torch.optim import Adam
 
     make = uncompiled(Adam)
-    return make(parameters, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
+    return make(
+        parameters, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True
+    )
 
 
 def uncompiled(optimizer: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
-    """Return the class without torch's decorators, which only tell the compiler to leave its methods out."""
+    """Return the class without torch's decorators, which only tell the compiler to leave its
+    methods out.
+    """
     from torch import no_grad
 
     # They import the compiler: 75 MB, and more than a second in torch 2.13.

@@ -26,7 +26,9 @@ class InverseSqrtConfig:
 
     def __post_init__(self) -> None:
         if self.peak_learning_rate is not None and self.learning_rate_scale != 1:
-            raise UsageError("--peak-learning-rate and --learning-rate-scale say the same; give one of them")
+            raise UsageError(
+                "--peak-learning-rate and --learning-rate-scale say the same; give one of them"
+            )
 
     def peak(self, d_model: int) -> float:
         """Return the highest learning rate for a model of this width."""

@@ -1,4 +1,6 @@
-"""Common code of tasks with vocabularies: settings, manifest entry, `task.json`, and a check of the tokenisation."""
+"""Common code of tasks with vocabularies: settings, manifest entry, `task.json`, and a check of the
+tokenisation.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +28,21 @@ SCHEMA = 1
 class VocabularyTask(Task):
     """A task that is configured by a dataclass and has a vocabulary on each side.
 
-    A subclass saves its own vocabularies. This class adds the settings, the versions of the libraries that determine
-    the ids, and a probe: the ids of a fixed text. A change of them shows that a library has changed its tokenisation.
+    A subclass saves its own vocabularies. This class adds the settings, the versions of the
+    libraries that determine the ids, and a probe: the ids of a fixed text. A change of them shows
+    that a library has changed its tokenisation.
     """
 
     config_type: ClassVar[type[Any]]
     vocabulary_settings: ClassVar[Sequence[str]]
-    """Settings that determine the ids of a text; they are adopted together with the vocabularies."""
+    """Settings that determine the ids of a text; they are adopted together with the vocabularies.
+    """
     text_settings: ClassVar[Sequence[str]] = ()
     """Those of them that change the text before it is split."""
     settings_before: ClassVar[Mapping[str, Any]] = {}
-    """Settings that tasks saved before they existed do not have, with the values that those tasks follow."""
+    """Settings that tasks saved before they existed do not have, with the values that those tasks
+    follow.
+    """
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -62,10 +68,15 @@ class VocabularyTask(Task):
         """Return the ids of a fixed text, as JSON."""
 
     def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
-        """Return a vocabulary learned from normalised lines. `reserved` of `vocab_size` are left for other entries."""
+        """Return a vocabulary learned from normalised lines. `reserved` of `vocab_size` are left
+        for other entries.
+        """
         c = self.config
         return subwords.learn(
-            lines, LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, reserved)
+            lines,
+            LearningOptions(
+                c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, reserved
+            ),
         )
 
     def libraries(self) -> list[str]:
@@ -77,7 +88,9 @@ class VocabularyTask(Task):
         return int(self.config.sample_pairs)
 
     def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
-        self.config = with_settings_of(self.config, saved.config, self.vocabulary_settings, chosen, "--subwords-from")
+        self.config = with_settings_of(
+            self.config, saved.config, self.vocabulary_settings, chosen, "--subwords-from"
+        )
         self.adopt_vocabularies(saved)
 
     def difference(self, other: Any) -> str | None:
@@ -93,7 +106,10 @@ class VocabularyTask(Task):
             "config": dataclasses.asdict(self.config),
             "libraries": self._versions(),
             "vocabularies": {
-                side: {"size": len(vocabulary), "sha256": hashlib.sha256(vocabulary.serialise()).hexdigest()}
+                side: {
+                    "size": len(vocabulary),
+                    "sha256": hashlib.sha256(vocabulary.serialise()).hexdigest(),
+                }
                 for side, vocabulary in zip(("source", "target"), self.vocabularies(), strict=True)
             },
         }
@@ -113,15 +129,23 @@ class VocabularyTask(Task):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the task that `save` wrote; warn if an installed library gives other ids than before."""
+        """Read the task that `save` wrote; warn if an installed library gives other ids than
+        before.
+        """
         path = folder / TASK_FILE
         try:
-            content = read_object(path, DataError, "Prepare the data again, or restore the checkpoint.")
+            content = read_object(
+                path, DataError, "Prepare the data again, or restore the checkpoint."
+            )
             if content["schema"] != SCHEMA:
-                raise DataError(f"{path}: its schema is {shown(content['schema'])}; this version reads {SCHEMA}")
+                raise DataError(
+                    f"{path}: its schema is {shown(content['schema'])}; this version reads {SCHEMA}"
+                )
             known = cls.config_type.__dataclass_fields__
             # Those of an annex that is not here are left out where they are off.
-            config = {name: value for name, value in content["config"].items() if value or name in known}
+            config = {
+                name: value for name, value in content["config"].items() if value or name in known
+            }
             task = cls(restored(cls.config_type, {**cls.settings_before, **config}, str(path)))
             task.load_vocabularies(folder, content)
             libraries, probe = dict(content["libraries"]), content["probe"]
@@ -129,8 +153,10 @@ class VocabularyTask(Task):
             raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
         if task.probe() != probe:
             warnings.warn(
-                f"{folder}: the installed libraries tokenise text differently than when this model was prepared, so "
-                f"its output may be worse. Prepared with {_listed(libraries)}; installed: {_listed(task._versions())}.",
+                f"{folder}: the installed libraries tokenise text differently than when this model "
+                "was prepared, so "
+                f"its output may be worse. Prepared with {_listed(libraries)}; installed: "
+                f"{_listed(task._versions())}.",
                 stacklevel=2,
             )
         return task

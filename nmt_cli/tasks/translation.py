@@ -44,29 +44,53 @@ class TranslationConfig:
         "", "Source language: the ending of its files, and the rules for --moses.", metavar="LANG"
     )
     target_lang: str = option("", "Target language.", metavar="LANG")
-    subwords: str = option("bpe", "Kind of vocabulary (none: whole tokens between spaces).", choices=subwords.kinds())
+    subwords: str = option(
+        "bpe", "Kind of vocabulary (none: whole tokens between spaces).", choices=subwords.kinds()
+    )
     vocab_size: int = option(
         10000, "Vocabulary size, the 4 special symbols included.", minimum=SMALLEST, maximum=LARGEST
     )
-    separate_vocabularies: bool = option(False, "One vocabulary for each language instead of a joint one.")
-    byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
-    character_coverage: float = option(
-        1.0, "Share of the text's characters that the vocabulary must cover.", minimum=0.9, maximum=1.0
+    separate_vocabularies: bool = option(
+        False, "One vocabulary for each language instead of a joint one."
     )
-    sample_pairs: int = option(1_000_000, "Maximum number of pairs to learn subwords from, evenly spaced.", minimum=1)
+    byte_fallback: bool = option(
+        False, "Spell unknown characters as UTF-8 bytes (takes 256 entries)."
+    )
+    character_coverage: float = option(
+        1.0,
+        "Share of the text's characters that the vocabulary must cover.",
+        minimum=0.9,
+        maximum=1.0,
+    )
+    sample_pairs: int = option(
+        1_000_000, "Maximum number of pairs to learn subwords from, evenly spaced.", minimum=1
+    )
     normalization: str = option(
         "nmt_nfkc",
-        "Unicode normalisation of source and target, in training and translation. nmt_nfkc is SentencePiece's default.",
+        "Unicode normalisation of source and target, in training and translation. nmt_nfkc is "
+        "SentencePiece's default.",
         choices=unicode.RULES,
     )
-    normalization_version: int = field(default=unicode.VERSION, metadata={"minimum": 1, "maximum": unicode.VERSION})
-    moses: bool = option(False, "Normalise punctuation and tokenise as Moses does. Outputs are detokenised.")
-    moses_escape: bool = option(False, "With --moses: escape characters (&apos;) as Moses' own scripts do.")
+    normalization_version: int = field(
+        default=unicode.VERSION, metadata={"minimum": 1, "maximum": unicode.VERSION}
+    )
+    moses: bool = option(
+        False, "Normalise punctuation and tokenise as Moses does. Outputs are detokenised."
+    )
+    moses_escape: bool = option(
+        False, "With --moses: escape characters (&apos;) as Moses' own scripts do."
+    )
     lowercase: bool = option(False, "Lower-case source and target.")
-    max_words: int = option(250, "Drop training pairs with more words on a side (0: no limit).", minimum=0)
-    max_characters: int = option(2500, "Drop training pairs with more characters on a side (0: no limit).", minimum=0)
+    max_words: int = option(
+        250, "Drop training pairs with more words on a side (0: no limit).", minimum=0
+    )
+    max_characters: int = option(
+        2500, "Drop training pairs with more characters on a side (0: no limit).", minimum=0
+    )
     max_ratio: float = option(
-        5.0, "Drop training pairs if one side is more than X times as long as the other (0: no limit).", minimum=0
+        5.0,
+        "Drop training pairs if one side is more than X times as long as the other (0: no limit).",
+        minimum=0,
     )
     ratio_unit: str = option("characters", "Unit of --max-ratio.", choices=("characters", "words"))
     drop_identical: bool = option(False, "Drop training pairs with equal source and target.")
@@ -86,11 +110,19 @@ class TranslationTask(VocabularyTask):
     presets = ("transformer_base", "pairs_100k", "multi30k", "quickstart")
     measures = ("bleu", "exact")
     text_settings = ("normalization", "normalization_version", "moses", "moses_escape", "lowercase")
-    vocabulary_settings = (*text_settings, *"subwords vocab_size byte_fallback separate_vocabularies".split())
-    settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE, "normalization_version": 1}
+    vocabulary_settings = (
+        *text_settings,
+        *"subwords vocab_size byte_fallback separate_vocabularies".split(),
+    )
+    settings_before: ClassVar[Mapping[str, Any]] = {
+        "normalization": unicode.NONE,
+        "normalization_version": 1,
+    }
 
     words: tuple[Vocabulary, Vocabulary]
-    """The vocabularies of the text of source and target, when they have been learned, adopted or loaded."""
+    """The vocabularies of the text of source and target, when they have been learned, adopted or
+    loaded.
+    """
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
@@ -103,17 +135,22 @@ class TranslationTask(VocabularyTask):
         return self.config.source_lang, self.config.target_lang
 
     def files(self, prefix: str) -> list[Path]:
-        """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a tab between."""
+        """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a
+        tab between.
+        """
         if "\t" in prefix or without_compression(prefix).lower().endswith(".tsv"):
             return list(map(existing_file, prefix.split("\t")))
         check_prefix(prefix, self.languages)
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
             if not language:
-                raise UsageError(f"{flag} is needed: the ending of the text files, as de in train.de")
+                raise UsageError(
+                    f"{flag} is needed: the ending of the text files, as de in train.de"
+                )
         source, target = self.languages
         if source == target:
             raise UsageError(
-                f"--source-lang and --target-lang are both {source!r}: they name the same file. Give a table, or "
+                f"--source-lang and --target-lang are both {source!r}: they name the same file. "
+                "Give a table, or "
                 "--train-source and --train-target"
             )
         return [find_file(prefix, source), find_file(prefix, target)]
@@ -121,7 +158,9 @@ class TranslationTask(VocabularyTask):
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
         return chain.from_iterable(map(self.examples, self.blocks(prefix, consumed)))
 
-    def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
+    def blocks(
+        self, prefix: str, consumed: Callable[[int], None] | None = None
+    ) -> Iterator[ParallelLines]:
         first, *second = self.files(prefix)
         if second:
             return read_parallel(first, second[0], consumed)
@@ -169,7 +208,9 @@ class TranslationTask(VocabularyTask):
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         if not any(self.languages):  # tables and named files need none
-            self.config = replace(self.config, source_lang=saved.languages[0], target_lang=saved.languages[1])
+            self.config = replace(
+                self.config, source_lang=saved.languages[0], target_lang=saved.languages[1]
+            )
         words = saved.words
         if any(saved.languages) and saved.languages != self.languages:
             words = words[1], words[0]
@@ -183,7 +224,9 @@ class TranslationTask(VocabularyTask):
         source, target = self.words
         stems = ("joint", "joint") if source is target else ("source", "target")
         first = subwords.save(source, folder, stems[0])
-        return {"vocabularies": {"source": first, "target": subwords.save(target, folder, stems[1])}}
+        return {
+            "vocabularies": {"source": first, "target": subwords.save(target, folder, stems[1])}
+        }
 
     def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
         source, target = content["vocabularies"]["source"], content["vocabularies"]["target"]
@@ -245,13 +288,18 @@ class TranslationTask(VocabularyTask):
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return BLEU and `exact` of nmt score, for detokenised lines: case-insensitive if the task lower-cases."""
+        """Return BLEU and `exact` of nmt score, for detokenised lines: case-insensitive if the task
+        lower-cases.
+        """
         from sacrebleu.metrics.bleu import BLEU
 
         change = str.lower if self.config.lowercase else str
         found, right = (list(map(change, lines)) for lines in (hypotheses, references))
         bleu = BLEU(tokenize=self.tokenization).corpus_score(found, [right])
-        exact = sum(unicode.comparable(a) == unicode.comparable(b) for a, b in zip(found, right, strict=True))
+        exact = sum(
+            unicode.comparable(a) == unicode.comparable(b)
+            for a, b in zip(found, right, strict=True)
+        )
         return {"bleu": float(bleu.score), "exact": 100 * exact / max(len(right), 1)}
 
     @cached_property
@@ -268,5 +316,7 @@ class TranslationTask(VocabularyTask):
 
     def tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
         """Return lines of a side as `normalised`, but with upper-case letters."""
-        texts = unicode.normalised(lines, self.config.normalization, self.config.normalization_version)
+        texts = unicode.normalised(
+            lines, self.config.normalization, self.config.normalization_version
+        )
         return list(map(self._tokenisers[side].tokenise, texts)) if self.config.moses else texts

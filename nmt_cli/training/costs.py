@@ -1,8 +1,8 @@
 """The cost of a run: estimated as in Table 2, and counted from the model's shapes.
 
-Table 2 estimates training FLOPs as training time x number of devices x the sustained single-precision rate of a device.
-Model-FLOP utilisation is the share of the counted FLOPs in what the devices could have done at their peak rate for the
-precision of the matrix products.
+Table 2 estimates training FLOPs as training time x number of devices x the sustained
+single-precision rate of a device. Model-FLOP utilisation is the share of the counted FLOPs in what
+the devices could have done at their peak rate for the precision of the matrix products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 """Sustained TFLOP/s of GPUs in single precision (footnote to section 6.1)."""
 
 PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
-"""Rows of the square matrices of the benchmark, by device type; one product takes about a millisecond."""
+"""Rows of the square matrices of the benchmark, by device type; one product takes about a
+millisecond.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class CostMeter:
-    """The devices of this process group. A resumed run may have others; its sums keep what was spent before."""
+    """The devices of this process group. A resumed run may have others; its sums keep what was
+    spent before.
+    """
 
     rates: Rates  # of one device
     devices: int
@@ -66,7 +70,8 @@ class CostMeter:
 def flops_of_update(model: Model, lengths: tuple[Indices, Indices]) -> Mapping[str, float]:
     """Return the FLOPs of an update by part of the model, for sources and targets of these lengths.
 
-    There are none if parameters are frozen, whose products are made in part only, or if the model does not count them.
+    There are none if parameters are frozen, whose products are made in part only, or if the model
+    does not count them.
     """
     frozen = any(not parameter.requires_grad for parameter in model.parameters())
     return {} if frozen else model.training_flops(*lengths)
@@ -76,7 +81,9 @@ def utilisation(totals: Totals) -> float | None:
     return totals.flops / totals.possible_flops if totals.flops and totals.possible_flops else None
 
 
-def device_rates(device: torch.device, precision: str, sustained: float | None, peak: float | None) -> Rates:
+def device_rates(
+    device: torch.device, precision: str, sustained: float | None, peak: float | None
+) -> Rates:
     """Return the rates of `device`: those given (in TFLOP/s), else the paper's, else measured."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
@@ -98,7 +105,9 @@ def measured_rate(device: torch.device, products: torch.dtype, rounds: int = 6) 
     """Return the TFLOP/s of a square matrix product, the fastest of `rounds`."""
     size = PRODUCT_SIZES[device.type]
     generator = torch.Generator(device).manual_seed(0)  # GPUs are faster on equal numbers
-    left, right = (torch.rand(size, size, generator=generator, device=device).to(products) for _ in range(2))
+    left, right = (
+        torch.rand(size, size, generator=generator, device=device).to(products) for _ in range(2)
+    )
     seconds = []
     with torch.no_grad():
         for _ in range(rounds):

@@ -1,4 +1,6 @@
-"""The gradient of an update, a sum over micro-batches and ranks (section 5.1: the paper's eight GPUs)."""
+"""The gradient of an update, a sum over micro-batches and ranks (section 5.1: the paper's eight
+GPUs).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Objective:
         self.adding = [module for module in model.modules() if isinstance(module, AddsLoss)]
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and the negative log-likelihood, each summed over target tokens."""
+        """Return the loss to minimise and the negative log-likelihood, each summed over target
+        tokens.
+        """
         with autocast(batch.source.device, self.precision):
             loss = self.criterion(self.model, batch)
         total = loss.total
@@ -42,7 +46,9 @@ class Gradients:
         flat: have the gradients in one tensor.
     """
 
-    replayed = False  # whether the host computes nothing in `add`, so that it cannot ask about a number of the device
+    # Whether the host computes nothing in `add`, so that it cannot ask about a number of the
+    # device.
+    replayed = False
 
     def __init__(
         self,
@@ -52,12 +58,23 @@ class Gradients:
         world: World,
         flat: bool,
     ) -> None:
-        self.objective, self.optimizer, self.scaler, self.world = objective, optimizer, scaler, world
+        self.objective, self.optimizer, self.scaler, self.world = (
+            objective,
+            optimizer,
+            scaler,
+            world,
+        )
         self.parameters = trained(objective.model)
         # The host knows what ranks exchange for the parameters that they divide.
-        self.fixed = [parameter for parameter in self.parameters if flat and ranks_of(parameter) == 1]
-        self.loose = [parameter for parameter in self.parameters if not flat or ranks_of(parameter) > 1]
-        self.flat: Tensor | None = None  # the gradients of `fixed` in one tensor, which are views of it
+        self.fixed = [
+            parameter for parameter in self.parameters if flat and ranks_of(parameter) == 1
+        ]
+        self.loose = [
+            parameter for parameter in self.parameters if not flat or ranks_of(parameter) > 1
+        ]
+        self.flat: Tensor | None = (
+            None  # the gradients of `fixed` in one tensor, which are views of it
+        )
 
     def clear(self) -> None:
         """Set the gradients to zero."""
@@ -72,7 +89,8 @@ class Gradients:
                 parameter.grad = part.view_as(parameter)
 
     def add(self, batch: Batch, weight: float) -> Tensor:
-        """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without weight: [2] in float64.
+        """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without
+        weight: [2] in float64.
 
         The next call may overwrite what is returned.
 

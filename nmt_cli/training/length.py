@@ -9,7 +9,8 @@ from nmt_cli.data.batching import BatchPlan
 from nmt_cli.interfaces import Schedule
 from nmt_cli.training.settings import TrainingConfig
 
-SAMPLED_UPDATES = 1000  # updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact
+# Updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact.
+SAMPLED_UPDATES = 1000
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Length:
 
 
 def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
-    """Return the length of a training by `plan`: --max-steps or --max-epochs, whichever comes first.
+    """Return the length of a training by `plan`: --max-steps or --max-epochs, whichever comes
+    first.
 
     The numbers of an epoch are means over the epochs of the training.
     """
@@ -36,7 +38,9 @@ def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
     for begin, end, sample in plan.samples(SAMPLED_UPDATES):
         updates.append(len(sample) * plan.size(begin) / sum(map(len, sample)))
         tokens.append(sum(map(plan.target_tokens, sample)) / len(sample))
-        epochs.append(max(0.0, min(min(end, settings.max_epochs or end) - begin, left / updates[-1])))
+        epochs.append(
+            max(0.0, min(min(end, settings.max_epochs or end) - begin, left / updates[-1]))
+        )
         left -= epochs[-1] * updates[-1]
     made = [count * each for count, each in zip(epochs, updates, strict=True)]
     return Length(_mean(updates, epochs), _mean(tokens, made), max(1, round(sum(made))))
@@ -44,10 +48,14 @@ def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
     """Return the weighted mean, which is exact for one value."""
-    return values[0] + sum(w * (value - values[0]) for value, w in zip(values, weights, strict=True)) / sum(weights)
+    return values[0] + sum(
+        w * (value - values[0]) for value, w in zip(values, weights, strict=True)
+    ) / sum(weights)
 
 
 def highest_rate(schedule: Schedule, steps: int) -> float | None:
-    """Return the highest learning rate in so many steps, or None if the schedule has no `warmup_steps`."""
+    """Return the highest learning rate in so many steps, or None if the schedule has no
+    `warmup_steps`.
+    """
     warmup: int | None = getattr(schedule, "warmup_steps", None)
     return None if warmup is None else schedule(min(warmup, steps))

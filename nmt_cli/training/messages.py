@@ -1,4 +1,6 @@
-"""The lines before the first step of a training and after its last one, and the figures of its summary."""
+"""The lines before the first step of a training and after its last one, and the figures of its
+summary.
+"""
 
 from __future__ import annotations
 
@@ -51,29 +53,43 @@ def closing_lines(run: Run) -> str:
     lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
     if state.best is not None:
         by = run.config.best_by
-        others = [name for name in (LOSS, *run.task.measures) if name != by and name in state.best_figures]
+        others = [
+            name for name in (LOSS, *run.task.measures) if name != by and name in state.best_figures
+        ]
         also = "".join(f", {name} {state.best_figures[name]:.3f}" for name in others)
-        lines.append(f"best validation {by} {state.best:.3f}{also} at step {state.best_step:,} ({path / 'best'})")
+        lines.append(
+            f"best validation {by} {state.best:.3f}{also} at step {state.best_step:,} "
+            f"({path / 'best'})"
+        )
         if is_far_worse(state.last, state.best):
-            lines.append(f"validation {by} has been worse since step {state.best_step:,}: {state.last:.3f} at the end")
+            lines.append(
+                f"validation {by} has been worse since step {state.best_step:,}: {state.last:.3f} "
+                "at the end"
+            )
     imports = import_flags(read_config(path)["imports"])
     lines.append(f"report: {command_line('report', path, '--out', path / 'report.html', *imports)}")
     return "\n".join([*lines, f"next: {command_line(*next_command(run), *imports)}"])
 
 
 def is_far_worse(last: float | None, best: float) -> bool:
-    """Return whether the last validation is worse than the best one by more than a tenth, in either direction."""
+    """Return whether the last validation is worse than the best one by more than a tenth, in either
+    direction.
+    """
     return last is not None and abs(last - best) > 0.1 * abs(best)
 
 
 def next_command(run: Run) -> list[object]:
-    """Return the command that averages the checkpoints of the last tenth of the run, or translates with the best one.
+    """Return the command that averages the checkpoints of the last tenth of the run, or translates
+    with the best one.
 
-    The mean with earlier ones is worse than the last; after --patience, the last ones are past the best.
+    The mean with earlier ones is worse than the last; after --patience, the last ones are past the
+    best.
     """
     state, path = run.state, run.directory.path
     last = checkpoint.checkpoints_of(path)[-5:]
-    settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
+    settled = [
+        folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step
+    ]
     if len(settled) > 1 and not run.out_of_patience:
         return ["average", path, "--last", len(settled), "--out", path / "averaged"]
     return ["translate", path if state.best is None else path / "best"]
@@ -90,13 +106,18 @@ def opening_lines(run: Run) -> str:
     peak = "" if rate is None else f"; highest learning rate: {rate:.2g}"
     lines = [
         f"{count:,} parameters{frozen}; {len(run.corpus):,} sentence pairs; "
-        f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: {updates.micro_batches}{packed}; "
-        f"processes: {run.world.size} ({run.world.device.type}); precision: {run.trainer.objective.precision}{peak}",
+        f"{counted(length.steps, 'step')}, {readable(length.epochs)} "
+        f"epoch{'' if length.epochs == 1 else 's'}",
+        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: "
+        f"{updates.micro_batches}{packed}; "
+        f"processes: {run.world.size} ({run.world.device.type}); precision: "
+        f"{run.trainer.objective.precision}{peak}",
     ]
     scored = run.config.validation_bleu or run.config.best_by != LOSS
     if scored and "bleu" in run.task.measures:
-        lines.append(f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {run.task.tokenization}")
+        lines.append(
+            f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {run.task.tokenization}"
+        )
     return "\n".join(lines)
 
 
@@ -108,9 +129,11 @@ def advice(
     run: Run | None = None,
     resumed: bool = False,
 ) -> list[str]:
-    """Return lines about the order of the sentences, and about settings that do not suit a training of so many steps.
+    """Return lines about the order of the sentences, and about settings that do not suit a training
+    of so many steps.
 
-    Entry points of `nmt.advice` give the latter. Without data, where a training is only sized, there is no `run`.
+    Entry points of `nmt.advice` give the latter. Without data, where a training is only sized,
+    there is no `run`.
     """
     lines = []
     if run is not None:
@@ -122,5 +145,7 @@ def advice(
 
 def parameters_of(model: Any) -> tuple[int, int]:
     """Return the number of parameters, and of those that are trained, in all processes."""
-    every, learning = ([p.numel() * ranks_of(p) for p in each] for each in (model.parameters(), trained(model)))
+    every, learning = (
+        [p.numel() * ranks_of(p) for p in each] for each in (model.parameters(), trained(model))
+    )
     return sum(every), sum(learning)

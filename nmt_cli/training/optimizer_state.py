@@ -12,7 +12,9 @@ from nmt_cli.errors import CheckpointError
 
 
 def dump(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the scalars by parameter number and name, and the tensors under the names `NUMBER.NAME`; as `whole`."""
+    """Return the scalars by parameter number and name, and the tensors under the names
+    `NUMBER.NAME`; as `whole`.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     tensors: dict[str, Tensor] = {}
     scalars: dict[str, dict[str, Any]] = {}
@@ -26,12 +28,19 @@ def dump(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, Te
 
 
 def restore(
-    optimizer: torch.optim.Optimizer, scalars: dict[str, dict[str, Any]], tensors: dict[str, Tensor], place: str
+    optimizer: torch.optim.Optimizer,
+    scalars: dict[str, dict[str, Any]],
+    tensors: dict[str, Tensor],
+    place: str,
 ) -> None:
-    """Load what `dump` returned; raise a CheckpointError with `place` if it does not fit the parameters."""
+    """Load what `dump` returned; raise a CheckpointError with `place` if it does not fit the
+    parameters.
+    """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     try:
-        state: dict[int, dict[str, Any]] = {int(number): dict(values) for number, values in scalars.items()}
+        state: dict[int, dict[str, Any]] = {
+            int(number): dict(values) for number, values in scalars.items()
+        }
         for key, tensor in tensors.items():
             number, _, name = key.partition(".")
             own = own_part(tensor, parameters[int(number)])
@@ -42,4 +51,6 @@ def restore(
             raise ValueError(f"it has {len(state)} parameters, the model {len(parameters)}")
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        raise CheckpointError(f"{place}: the optimizer's state does not fit this model: {error}") from error
+        raise CheckpointError(
+            f"{place}: the optimizer's state does not fit this model: {error}"
+        ) from error

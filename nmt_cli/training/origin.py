@@ -1,7 +1,7 @@
 """The checkpoint whose weights a run starts from (`nmt train --init-from`).
 
-Its path, run and step are recorded in the run and in each of its checkpoints. The weights are read until the run has a
-checkpoint of its own; from then on the origin may be moved or deleted.
+Its path, run and step are recorded in the run and in each of its checkpoints. The weights are read
+until the run has a checkpoint of its own; from then on the origin may be moved or deleted.
 """
 
 from __future__ import annotations
@@ -31,13 +31,20 @@ class Origin:
 
 
 def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
-    """Return the settings of the model and its attention, from the run if there is one, else from its origin."""
-    sections = recorded_config(run) or checkpoint.read_contents(checkpoint.locate(init_from)).sections
+    """Return the settings of the model and its attention, from the run if there is one, else from
+    its origin.
+    """
+    sections = (
+        recorded_config(run) or checkpoint.read_contents(checkpoint.locate(init_from)).sections
+    )
     return flatten({kind: sections[kind] for kind in KINDS if kind in sections}, str(init_from))
 
 
-def origin_of(run: Path | None, init_from: Path | None, config: RunConfig, task: Task) -> Origin | None:
-    """Return the origin of a run, which a resumed one knows without `init_from`, or None; `run` is None if it is new.
+def origin_of(
+    run: Path | None, init_from: Path | None, config: RunConfig, task: Task
+) -> Origin | None:
+    """Return the origin of a run, which a resumed one knows without `init_from`, or None; `run` is
+    None if it is new.
 
     Raises:
         UsageError: the run was started from elsewhere.
@@ -47,7 +54,9 @@ def origin_of(run: Path | None, init_from: Path | None, config: RunConfig, task:
     if run is None or resumed is None:
         return None if init_from is None else read_origin(init_from, config, task)
     recorded = resumed.get("origin")
-    if init_from is not None and not (recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())):
+    if init_from is not None and not (
+        recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())
+    ):
         began = f"from {recorded['path']}" if recorded else "without --init-from"
         raise UsageError(
             f"{run}: this run was started {began}, not from {init_from}. Resume it with "
@@ -59,12 +68,16 @@ def origin_of(run: Path | None, init_from: Path | None, config: RunConfig, task:
         return Origin(recorded, None)
     origin = read_origin(Path(recorded["path"]), config, task)
     if not origin.record.items() <= recorded.items():
-        raise CheckpointError(f"{recorded['path']}: not the checkpoint that {run} was started from; give another --out")
+        raise CheckpointError(
+            f"{recorded['path']}: not the checkpoint that {run} was started from; give another "
+            "--out"
+        )
     return replace(origin, record=recorded)
 
 
 def read_origin(path: Path, config: RunConfig, task: Task) -> Origin:
-    """Return a checkpoint, or the newest of a run, as the origin of a model like `config` for the data of `task`.
+    """Return a checkpoint, or the newest of a run, as the origin of a model like `config` for the
+    data of `task`.
 
     Raises:
         UsageError: the settings of the model are not those of the checkpoint.
@@ -74,28 +87,40 @@ def read_origin(path: Path, config: RunConfig, task: Task) -> Origin:
     contents = checkpoint.read_contents(folder)
     former = checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", ""))
     for kind in KINDS:
-        check_settings(config[kind], checkpoint.component_config(contents, kind, str(folder)), kind, folder)
+        check_settings(
+            config[kind], checkpoint.component_config(contents, kind, str(folder)), kind, folder
+        )
     record = {"path": str(folder.resolve()), "run": contents.run, "step": contents.step}
-    return Origin(record, checkpoint.load_weights(folder), former if task.difference(former) else None)
+    return Origin(
+        record, checkpoint.load_weights(folder), former if task.difference(former) else None
+    )
 
 
 def assign(origin: Origin, model: Any, task: Task) -> None:
-    """Give the weights of its origin to a model; raise a CheckpointError if they are for other vocabularies."""
+    """Give the weights of its origin to a model; raise a CheckpointError if they are for other
+    vocabularies.
+    """
     if origin.weights is None:
         return
     if origin.task is not None:
         folder = Path(origin.record["path"])
         raise CheckpointError(
-            f"--init-from {folder}: the data have another {task.difference(origin.task)}. Prepare them with its "
-            f"vocabularies: {command_line('prepare', '--subwords-from', folder)}. Or give --new-vocabulary: pieces "
+            f"--init-from {folder}: the data have another {task.difference(origin.task)}. Prepare "
+            "them with its "
+            f"vocabularies: {command_line('prepare', '--subwords-from', folder)}. Or give "
+            "--new-vocabulary: pieces "
             "that both have keep their weights"
         )
     checkpoint.assign_weights(model, origin.weights, origin.record["path"])
 
 
 def check_settings(ours: Any, theirs: Any, kind: str, folder: Path) -> None:
-    """Raise UsageError unless both configure the same component, with the same settings except for dropout."""
-    found, wanted = ({kind: component_of(config).name, **asdict(config)} for config in (ours, theirs))
+    """Raise UsageError unless both configure the same component, with the same settings except for
+    dropout.
+    """
+    found, wanted = (
+        {kind: component_of(config).name, **asdict(config)} for config in (ours, theirs)
+    )
     for name, value in wanted.items():
         if "dropout" not in name and found.get(name) != value:
             raise UsageError(

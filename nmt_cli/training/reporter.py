@@ -8,7 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
@@ -18,16 +24,23 @@ from nmt_cli.training.costs import utilisation
 from nmt_cli.training.state import RunState, perplexity
 
 SUMMARY = (
-    "steps parameters devices target_tokens target_tokens_per_second skipped_updates flops flops_as_table2 "
+    "steps parameters devices target_tokens target_tokens_per_second skipped_updates flops "
+    "flops_as_table2 "
     "model_flop_utilisation origin_of_these_rates"
 ).split()
-"""The figures of a run that are shown at its end, besides the training time and the best validation."""
+"""The figures of a run that are shown at its end, besides the training time and the best
+validation.
+"""
 
-FIRST_UPDATES = 10  # updates whose time is measured, after the first one, to say how long the others take
+FIRST_UPDATES = (
+    10  # updates whose time is measured, after the first one, to say how long the others take
+)
 
 
 class Reporter:
-    """Shows a progress bar on a terminal, and log lines; those of other ranks than the main one are quiet."""
+    """Shows a progress bar on a terminal, and log lines; those of other ranks than the main one are
+    quiet.
+    """
 
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, emoji=False)
@@ -46,8 +59,17 @@ class Reporter:
         if not self.console.is_terminal:
             yield
             return
-        columns = [MofNCompleteColumn(), BarColumn(bar_width=10), TextColumn("{task.fields[figures]}")]
-        columns += [TextColumn("elapsed"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()]
+        columns = [
+            MofNCompleteColumn(),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[figures]}"),
+        ]
+        columns += [
+            TextColumn("elapsed"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        ]
         # Transient: a terminal's ^C may begin a new line, where a last bar would be a second one.
         with Bar(*columns, console=self.console, speed_estimate_period=60, transient=True) as bar:
             bar.add_task("train", total=steps, completed=state.step, figures="")
@@ -58,7 +80,9 @@ class Reporter:
                 self.bar = None
 
     def advance(self, state: RunState) -> None:
-        """Move the progress bar to the run's step; after the first steps, say how long the others will take."""
+        """Move the progress bar to the run's step; after the first steps, say how long the others
+        will take.
+        """
         if len(self.seconds) <= FIRST_UPDATES + 1:
             self.seconds.append(state.total.seconds)
             if len(self.seconds) == FIRST_UPDATES + 2:
@@ -69,18 +93,24 @@ class Reporter:
         self.bar.update(task, completed=state.step)
         if window.seconds:
             rate = window.target_tokens / window.seconds
-            self.bar.update(task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s")
+            self.bar.update(
+                task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s"
+            )
 
     def estimate(self, step: int) -> None:
         """Say how long the steps after `step` will take."""
-        seconds = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES  # the very first one takes longer
+        seconds = (
+            self.seconds[-1] - self.seconds[1]
+        ) / FIRST_UPDATES  # the very first one takes longer
         left = self.steps - step
         if left > 0:
             steps = f"{counted(left, 'step')} of {seconds:.2g} s"
             self.note(f"about {duration(seconds * left)} of training left: {steps}, and validation")
 
     def record(self, state: RunState, rate: float, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a line of metrics. Losses are per target token, in nats; `values` are from a validation."""
+        """Return a line of metrics. Losses are per target token, in nats; `values` are from a
+        validation.
+        """
         window, total = state.window, state.total
         tokens, seconds = window.target_tokens, window.seconds
         return {
@@ -108,24 +138,56 @@ class Reporter:
         """Print a line of metrics, which fits 80 columns, and below it the figures of a validation."""
         words = [time.strftime("%H:%M:%S"), f"step {record['step']:,}", f"epoch {record['epoch']}"]
         if record["loss"] is not None:
-            words += [f"loss {record['loss']:.3f}", f"ppl {readable(record['perplexity'])}", f"lr {record['lr']:.2e}"]
+            words += [
+                f"loss {record['loss']:.3f}",
+                f"ppl {readable(record['perplexity'])}",
+                f"lr {record['lr']:.2e}",
+            ]
             words.append(f"{record['target_tokens_per_second']:,.0f} tok/s")
         self.note(" ".join(words))
-        shown = {name.removeprefix("validation_"): value for name, value in record.items() if "validation_" in name}
+        shown = {
+            name.removeprefix("validation_"): value
+            for name, value in record.items()
+            if "validation_" in name
+        }
         if shown:
-            shown = {"ppl" if name == "perplexity" else name: shown[name] for name in shown if name != "nll"}
-            self.note(" ".join(["  validation:", *(f"{name} {readable(value)}" for name, value in shown.items())]))
+            shown = {
+                "ppl" if name == "perplexity" else name: shown[name]
+                for name in shown
+                if name != "nll"
+            }
+            self.note(
+                " ".join(
+                    [
+                        "  validation:",
+                        *(f"{name} {readable(value)}" for name, value in shown.items()),
+                    ]
+                )
+            )
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
-        best = [name for name in summary if name.startswith("best_validation_") and summary[name] is not None]
+        best = [
+            name
+            for name in summary
+            if name.startswith("best_validation_") and summary[name] is not None
+        ]
         shown = {name: summary[name] for name in [*SUMMARY, *best] if summary[name] or name in best}
         shown["training_time"] = duration(summary["training_hours"] * 3600)
         self.console.print(figures_table("summary of the run (more in summary.json)", shown))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", show_header: bool = True) -> Table:
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str = "",
+    show_header: bool = True,
+) -> Table:
     """Return a table for people, whose long cells are folded."""
-    drawn = Table(*(Column(heading, overflow="fold") for heading in headings), title=title, show_header=show_header)
+    drawn = Table(
+        *(Column(heading, overflow="fold") for heading in headings),
+        title=title,
+        show_header=show_header,
+    )
     for row in rows:
         drawn.add_row(*row)
     return drawn

@@ -1,11 +1,12 @@
 """The training loop (section 5): updates, what is due after each of them, and resuming.
 
-A resumed run gives the same weights, losses and scores, bit for bit, as one that was never interrupted. When a
-signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
-first. A killed run repeats the updates since its last checkpoint; metrics logged after it are dropped.
+A resumed run gives the same weights, losses and scores, bit for bit, as one that was never
+interrupted. When a signal stops a run, the state is saved with the actions still pending for the
+last step, and the resumed run does these first. A killed run repeats the updates since its last
+checkpoint; metrics logged after it are dropped.
 
-While training goes on, a thread of the main rank writes the checkpoints, from copies in the host's memory. At most one
-is being written. What ends a run is written at once, and all ranks wait for it.
+While training goes on, a thread of the main rank writes the checkpoints, from copies in the host's
+memory. At most one is being written. What ends a run is written at once, and all ranks wait for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import Update
 from nmt_cli.training.validation import validation
 
-RAW = "raw."  # before the names of the weights that training goes on from, where an observer saves others
+# Before the names of the weights that training goes on from, where an observer saves others.
+RAW = "raw."
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ class Uncounted:
 
     step: int
     update: Update
-    sums: Callable[[], list[float]]  # waits for loss, nll and the square of the gradient's norm: see `Run.add`
+    sums: Callable[
+        [], list[float]
+    ]  # waits for loss, nll and the square of the gradient's norm: see `Run.add`
 
 
 class Run:
@@ -71,7 +75,11 @@ class Run:
         quiet: bool,
     ) -> None:
         self.trainer, self.config, self.world = trainer, trainer.config, trainer.world
-        self.model, self.corpus, self.plan = trainer.model, trainer.updates.corpus, trainer.updates.plan
+        self.model, self.corpus, self.plan = (
+            trainer.model,
+            trainer.updates.corpus,
+            trainer.updates.plan,
+        )
         self.task, self.valid, self.length, self.costs = task, valid, length, costs
         self.contents, self.directory, self.reporter = contents, RunDirectory(out), Reporter(quiet)
         self.state = RunState()
@@ -99,7 +107,9 @@ class Run:
         ):
             self.do_pending()
             while not self.finished:
-                update = self.next(updates)  # section 5.1: about 25,000 source and 25,000 target tokens
+                update = self.next(
+                    updates
+                )  # section 5.1: about 25,000 source and 25,000 target tokens
                 with explain_out_of_memory([each.batch for each in update.share], count):
                     sums = self.trainer.update(update.share, self.state.step)
                     for observer in self.observers:
@@ -109,7 +119,9 @@ class Run:
             self.save(self.directory.place("step", self.state.step))
 
     def choose_micro_batches(self) -> int:
-        """Record and return the number of micro-batches: that with which as many ranks began, or one that fits."""
+        """Record and return the number of micro-batches: that with which as many ranks began, or
+        one that fits.
+        """
         state = self.state
         recorded = state.micro_batches if state.ranks == self.world.size else 0
         count = wanted = recorded or self.trainer.updates.micro_batches
@@ -117,7 +129,9 @@ class Run:
         if self.trainer.fast.tries_memory and not self.config.model_parallel:
             count = fitting_micro_batches(self.trainer, wanted)
         if count > wanted:
-            self.reporter.note(f"the GPU's memory is too small for larger micro-batches: {count} an update")
+            self.reporter.note(
+                f"the GPU's memory is too small for larger micro-batches: {count} an update"
+            )
         state.ranks, state.micro_batches = self.world.size, count
         return count
 
@@ -130,7 +144,9 @@ class Run:
             self.compare_validation()
         self.check_agreement()  # all ranks have read before anything is deleted
         if self.world.is_main:
-            last_logged = self.state.step - bool(self.state.pending)  # a pending step is logged by `do_pending`
+            last_logged = self.state.step - bool(
+                self.state.pending
+            )  # a pending step is logged by `do_pending`
             self.directory.rewind(folder, last_logged)
             self.directory.delete_old(self.config.keep_last)
             if self.state.best is not None:
@@ -146,33 +162,44 @@ class Run:
         for observer in self.observers:
             observer.resumed()
         saved = checkpoint.load_training(folder)
-        raw = {name: saved.tensors.pop(name) for name in list(saved.tensors) if name.startswith(RAW)}
+        raw = {
+            name: saved.tensors.pop(name) for name in list(saved.tensors) if name.startswith(RAW)
+        }
         if raw:
             weights = {name.removeprefix(RAW): weight for name, weight in raw.items()}
             checkpoint.assign_weights(model, weights, place)
-        optimizer_state.restore(self.trainer.optimizer, saved.values["optimizer"], saved.tensors, place)
+        optimizer_state.restore(
+            self.trainer.optimizer, saved.values["optimizer"], saved.tensors, place
+        )
         self.trainer.scaler.load_state_dict(saved.values.get("scaler", {}))
         self.state = RunState.from_json(saved.values["state"], place)
         # Its fingerprint stays, though a newer version has more settings.
         self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
 
     def check_agreement(self) -> None:
-        """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
+        """Wait for all ranks; raise a TrainingError unless all have read the same data and the same
+        checkpoint.
+        """
         self.world.barrier()
         read = self.state.step, self.corpus.fingerprint, self.validation_set
         if len(set(self.world.gather(read))) > 1:
             raise TrainingError(
-                "the processes do not read the same files. With several machines, DATA must be the same on all, and "
+                "the processes do not read the same files. With several machines, DATA must be the "
+                "same on all, and "
                 "--out a directory that they share"
             )
 
     def compare_validation(self) -> None:
-        """Begin the best checkpoint and the patience anew if validation is not what they were measured by."""
+        """Begin the best checkpoint and the patience anew if validation is not what they were
+        measured by.
+        """
         state = self.state
         if state.best is None or self.at_last_step:
             return
         if not self.validation_set:
-            self.reporter.note("warning: the data have no validation set now: the best checkpoint stays as it is")
+            self.reporter.note(
+                "warning: the data have no validation set now: the best checkpoint stays as it is"
+            )
             return
         other = ""
         if self.config.best_by == "bleu" and state.tokenization != self.task.tokenization:
@@ -180,7 +207,10 @@ class Run:
         if state.validation_set not in ("", self.validation_set):
             other = "validation set"
         if other:
-            self.reporter.note(f"warning: the {other} is another one: the best checkpoint and --patience begin anew")
+            self.reporter.note(
+                f"warning: the {other} is another one: the best checkpoint and --patience begin "
+                "anew"
+            )
             state.best = None
             state.best_figures = {}
             state.stale_validations = 0
@@ -192,7 +222,10 @@ class Run:
 
     @property
     def out_of_patience(self) -> bool:
-        return self.config.patience is not None and self.state.stale_validations >= self.config.patience
+        return (
+            self.config.patience is not None
+            and self.state.stale_validations >= self.config.patience
+        )
 
     @property
     def has_all_epochs(self) -> bool:
@@ -221,7 +254,8 @@ class Run:
         return update
 
     def add(self, update: Update, sums: Callable[[], list[float]]) -> None:
-        """Add the update of this step, and count the one before it: a device never waits for the host.
+        """Add the update of this step, and count the one before it: a device never waits for the
+        host.
 
         The function `sums` waits for what `Trainer.accumulate` returns, summed over all ranks.
         """
@@ -229,7 +263,9 @@ class Run:
         self.uncounted = Uncounted(self.state.step, update, sums)
 
     def count(self) -> None:
-        """Count the last update, if that was not done; before anything is validated, logged or saved."""
+        """Count the last update, if that was not done; before anything is validated, logged or
+        saved.
+        """
         last = self.uncounted
         if last is None:
             return
@@ -256,10 +292,14 @@ class Run:
         self.state.gradient_norm = norm
 
     def skip(self, last: Uncounted, loss: float, norm: float) -> None:
-        """Count an update that is not finite; raise a TrainingError after more than `--non-finite-budget`."""
+        """Count an update that is not finite; raise a TrainingError after more than
+        `--non-finite-budget`.
+        """
         self.state.skipped += 1
         sentences = sorted(last.update.sentences)
-        shown = ", ".join(str(i + 1) for i in sentences[:8]) + (", ..." if len(sentences) > 8 else "")
+        shown = ", ".join(str(i + 1) for i in sentences[:8]) + (
+            ", ..." if len(sentences) > 8 else ""
+        )
         what = (
             f"step {last.step}: loss {loss:g} and gradient norm {norm:g} are not finite; "
             f"sentences {shown} of the training corpus"
@@ -267,19 +307,24 @@ class Run:
         if self.state.skipped > self.config.non_finite_budget:
             self.directory.wait()
             raise TrainingError(
-                f"{what}. {self.state.skipped} updates were not finite, more than --non-finite-budget "
+                f"{what}. {self.state.skipped} updates were not finite, more than "
+                "--non-finite-budget "
                 f"{self.config.non_finite_budget}. Last checkpoint: {self.newest or 'none'}. "
                 "Try a lower --learning-rate-scale, --clip-norm 1, or --precision float32."
             )
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
     def end_step(self, signals: Sequence[int]) -> None:
-        """Validate, log and save if due; if any rank has received `signals`, save and raise Interrupted."""
+        """Validate, log and save if due; if any rank has received `signals`, save and raise
+        Interrupted.
+        """
         self.directory.check()
         self.reporter.advance(self.state)
         main, every = self.world.is_main, self.validation_interval
         stopping, save_elapsed, validation_elapsed = self.agree(
-            bool(signals), main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
+            bool(signals),
+            main and self.save_interval.elapsed(),
+            main and every is not None and every.elapsed(),
         )
         self.state.pending = self.due(save_elapsed, validation_elapsed)
         if stopping:
@@ -287,10 +332,13 @@ class Run:
         self.do_pending()
 
     def due(self, save_elapsed: bool, validation_elapsed: bool) -> list[str]:
-        """Return the actions that are due after this step, where an interval of minutes may have elapsed."""
+        """Return the actions that are due after this step, where an interval of minutes may have
+        elapsed.
+        """
         step, every = self.state.step, self.validation_interval
         save = save_elapsed or self.save_interval.ends_at(step) or self.at_last_step
-        # Without --validate-every, each checkpoint is validated. With it, the last one only if it is due.
+        # Without --validate-every, each checkpoint is validated. With it, the last one only if it
+        # is due.
         validate = save if every is None else validation_elapsed or every.ends_at(step)
         validate = validate and self.valid is not None
         log = validate or self.at_last_step or step % self.config.log_every == 0
@@ -301,7 +349,9 @@ class Run:
         """Save the run with its pending actions, and raise Interrupted."""
         self.count()
         self.save(self.directory.place("latest", self.state.step), ending=True)
-        received = signal.Signals(signals[0] if signals else signal.SIGTERM)  # none: another rank received it
+        received = signal.Signals(
+            signals[0] if signals else signal.SIGTERM
+        )  # none: another rank received it
         raise Interrupted(
             f"stopped by {received.name} after step {self.state.step:,}; saved {self.newest}. "
             f"`{command_line('train', '--resume', self.directory.path)}` resumes the run.",
@@ -309,10 +359,11 @@ class Run:
         )
 
     def agree(self, *flags: bool) -> list[bool]:
-        """Return for each flag whether a rank has set it. All ranks get the same answer at the same step.
+        """Return for each flag whether a rank has set it. All ranks get the same answer at the same
+        step.
 
-        With several ranks, it is the answer for the flags of the step before, so that no rank waits for another: they
-        were exchanged during this step. Those of the last step are not used.
+        With several ranks, it is the answer for the flags of the step before, so that no rank waits
+        for another: they were exchanged during this step. Those of the last step are not used.
         """
         flags_before, self.flags = self.flags, self.world.start_any(flags)
         return (self.flags if self.world.size == 1 else flags_before)()
@@ -332,7 +383,9 @@ class Run:
             self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, Any]:
-        """Return the values of a validation, and record whether it is the best; all ranks go by the main rank's."""
+        """Return the values of a validation, and record whether it is the best; all ranks go by the
+        main rank's.
+        """
         if self.valid is None:  # the run was resumed with data that has no validation set
             return {}
         figures, values = validation(self.trainer, self.task, self.valid, self.observers)
@@ -352,14 +405,17 @@ class Run:
         self.state.window = Totals()
 
     def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
-        """Save this step to `place`, in a thread that raises its errors later; keep it as the best one if `best`.
+        """Save this step to `place`, in a thread that raises its errors later; keep it as the best
+        one if `best`.
 
         If the run is `ending` or finished, it is written when this returns, on all ranks.
         """
         ending = ending or self.finished
         if self.world.is_main:
             self.directory.wait()  # first: memory holds the copies of one checkpoint only
-        write = self.snapshot(place, best, copy=self.world.is_main and not ending)  # parameters may be divided
+        write = self.snapshot(
+            place, best, copy=self.world.is_main and not ending
+        )  # parameters may be divided
         if self.world.is_main:
             if ending:
                 write()
@@ -370,7 +426,9 @@ class Run:
             self.world.barrier()
 
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
-        """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
+        """Return a function that writes this step to `place`; with `copy` at any time, else before
+        the next update.
+        """
         step, keep = self.state.step, self.config.keep_last
         weights = trained = checkpoint.weights_of(self.model)
         scalars, moments = optimizer_state.dump(self.trainer.optimizer)
@@ -381,7 +439,11 @@ class Run:
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)
-        values = {"state": asdict(self.state), "optimizer": scalars, "scaler": self.trainer.scaler.state_dict()}
+        values = {
+            "state": asdict(self.state),
+            "optimizer": scalars,
+            "scaler": self.trainer.scaler.state_dict(),
+        }
         training = checkpoint.SavedTraining(values, moments)
         contents = checkpoint.Contents(**self.contents, step=step)
 

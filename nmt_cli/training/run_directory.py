@@ -7,7 +7,8 @@ RUN/checkpoints/step-00001500          the last N checkpoints of --save-every
 RUN/checkpoints/latest-00001234        saved when a signal stopped the run, until a later checkpoint is saved
 RUN/checkpoints/best-00001500          the best checkpoint by --best-by; RUN/best is a link to it, or a copy
 
-RUN/checkpoints may be a link to a directory, which other files may be in. The files of a run must not be links.
+RUN/checkpoints may be a link to a directory, which other files may be in. The files of a run must
+not be links.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from nmt_cli.streams import warn
 from nmt_cli.training.reporter import readable
 from nmt_cli.training.settings import TrainingConfig
 
-CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
+CONFIG, METRICS, LOCK, BEST, SUMMARY = (
+    "config.json",
+    "metrics.jsonl",
+    ".lock",
+    "best",
+    "summary.json",
+)
 
 _FILES = (LOCK, CONFIG, METRICS, SUMMARY)
 # What killed processes leave of checkpoints. Version 1.0 made the names without the mark.
@@ -57,17 +64,25 @@ class RunDirectory:
         """
         config = self.path / CONFIG
         if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"{self.path} is not a directory; --out takes a new directory or an earlier run")
+            raise UsageError(
+                f"{self.path} is not a directory; --out takes a new directory or an earlier run"
+            )
         self.path.mkdir(parents=True, exist_ok=True)
         for name in _FILES:
             durable.check_ours(self.path / name)
         if config.exists():
             check_agreement(self.path, description)
         else:
-            names = [name for name in (METRICS, SUMMARY, BEST, MANIFEST) if os.path.lexists(self.path / name)]
+            names = [
+                name
+                for name in (METRICS, SUMMARY, BEST, MANIFEST)
+                if os.path.lexists(self.path / name)
+            ]
             names += [folder.name for folder in checkpoint.resumable_of(self.path)]
             if names:  # a log of the user's is no reason
-                raise UsageError(f"{self.path} is in use: it has {names[0]} but no {CONFIG}; give another --out")
+                raise UsageError(
+                    f"{self.path} is in use: it has {names[0]} but no {CONFIG}; give another --out"
+                )
         self._lock = durable.open_ours(self.path / LOCK)
         if not try_lock(self._lock):
             raise UsageError(f"{self.path}: another `nmt train` is writing to this directory")
@@ -77,7 +92,9 @@ class RunDirectory:
 
     def _recover(self) -> None:
         """Clean up after a killed process."""
-        former = (f".{name}.[0-9a-f]*part" for name in _FILES)  # version 1.0 made the names without the mark
+        former = (
+            f".{name}.[0-9a-f]*part" for name in _FILES
+        )  # version 1.0 made the names without the mark
         for pattern in (f".*.{durable.MARK}part", *former):
             for path in self.path.glob(pattern):
                 if path.is_file() and not path.is_symlink():
@@ -95,7 +112,9 @@ class RunDirectory:
             self._lock = None
 
     def write(self, job: Callable[[], None]) -> None:
-        """Start `job` in a thread, after the one before it has ended. Its error is raised by the next call here."""
+        """Start `job` in a thread, after the one before it has ended. Its error is raised by the
+        next call here.
+        """
         self.wait()
         self._writing = self._writer.submit(job)
 
@@ -130,11 +149,15 @@ class RunDirectory:
                 return folder
             note(f"warning: {damage}")
         if checkpoints:
-            raise CheckpointError(f"{self.checkpoints}: all checkpoints are damaged; move the directory to start anew")
+            raise CheckpointError(
+                f"{self.checkpoints}: all checkpoints are damaged; move the directory to start anew"
+            )
         return None
 
     def rewind(self, to: Path | None, step: int) -> None:
-        """Rename the (damaged) checkpoints newer than `to`, and drop the metrics after `step`; without `to`, all."""
+        """Rename the (damaged) checkpoints newer than `to`, and drop the metrics after `step`;
+        without `to`, all.
+        """
         lines: list[str] = []
         path = self.path / METRICS
         if to is not None:
@@ -144,7 +167,9 @@ class RunDirectory:
             if path.exists():
                 lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         if path.exists():
-            durable.write_text(path, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= step))
+            durable.write_text(
+                path, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= step)
+            )
 
     def keep_best(self, step: int) -> None:
         """Keep the checkpoint of `step` as the best one, and no other."""
@@ -157,10 +182,15 @@ class RunDirectory:
                 delete_checkpoint(older)
 
     def _point_to(self, best: Path) -> None:
-        """Make RUN/best a link to the checkpoint, or a copy of it where the file system has no links."""
+        """Make RUN/best a link to the checkpoint, or a copy of it where the file system has no
+        links.
+        """
         place = self.path / BEST
         if place.exists() and not place.is_symlink() and not _same_run(place, best):
-            warn(f"{place} is not a checkpoint of this run, so it stays. The best checkpoint is {best}")
+            warn(
+                f"{place} is not a checkpoint of this run, so it stays. The best checkpoint is "
+                f"{best}"
+            )
             return
         try:
             durable.new_link(place, best.relative_to(self.path))
@@ -180,7 +210,9 @@ class RunDirectory:
         self.keep_best(step)
 
     def delete_old(self, keep: int) -> None:
-        """Delete all but the newest `keep` checkpoints of `--save-every`, and `latest-*` once there is a newer one."""
+        """Delete all but the newest `keep` checkpoints of `--save-every`, and `latest-*` once there
+        is a newer one.
+        """
         earlier = checkpoint.resumable_of(self.path)[:-1]
         latest = [folder for folder in earlier if folder.name.startswith("latest-")]
         for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *latest]:
@@ -194,32 +226,57 @@ class RunDirectory:
 
 
 def delete_checkpoint(folder: Path) -> None:
-    """Delete a checkpoint, and its exports that are kept beside it. If files of the user's are in it, rename it."""
+    """Delete a checkpoint, and its exports that are kept beside it. If files of the user's are in
+    it, rename it.
+    """
     name = glob.escape(folder.name)
     exports = [record.parent for record in folder.parent.glob(f".{name}.*/{checkpoint.EXPORT}")]
     unfinished = folder.parent.glob(f"..{name}.*.{durable.MARK}*")
     for path in [*exports, *unfinished]:
         durable.delete(path)
-    others = sorted(path.name for path in folder.iterdir() if path.name not in checkpoint.FILES and path.name[0] != ".")
+    others = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name not in checkpoint.FILES and path.name[0] != "."
+    )
     if others:
-        warn(f"{folder}: is not deleted but renamed to {durable.set_aside(folder, 'kept')}: {others[0]} is in it")
+        warn(
+            f"{folder}: is not deleted but renamed to {durable.set_aside(folder, 'kept')}: "
+            f"{others[0]} is in it"
+        )
     else:
         durable.delete(folder)
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the content of a run's config.json; raise a UsageError if it is missing, or not a run's."""
+    """Return the content of a run's config.json; raise a UsageError if it is missing, or not a
+    run's.
+    """
     if not (run / CONFIG).exists():
-        found = "prepared data, not a run" if (run / MANIFEST).exists() else f"not a run: it has no {CONFIG}"
+        found = (
+            "prepared data, not a run"
+            if (run / MANIFEST).exists()
+            else f"not a run: it has no {CONFIG}"
+        )
         raise UsageError(f"{run}: {found if run.is_dir() else 'no such directory'}")
-    content = read_object(run / CONFIG, UsageError, "Give the directory that was --out of `nmt train`.")
+    content = read_object(
+        run / CONFIG, UsageError, "Give the directory that was --out of `nmt train`."
+    )
     if "sections" in content:
-        raise UsageError(f"{run}: a checkpoint, not a run; give the directory that was --out of `nmt train`")
+        raise UsageError(
+            f"{run}: a checkpoint, not a run; give the directory that was --out of `nmt train`"
+        )
     try:
         origin = content.get("origin")
-        texts = [content["data"]["path"], content["training"]["precision"], origin["path"] if origin else ""]
+        texts = [
+            content["data"]["path"],
+            content["training"]["precision"],
+            origin["path"] if origin else "",
+        ]
         texts += content["data"].get("paths", [])
-        if not all(isinstance(text, str) for text in texts) or not isinstance(content["imports"], list):
+        if not all(isinstance(text, str) for text in texts) or not isinstance(
+            content["imports"], list
+        ):
             raise TypeError("data, training, imports or origin have the wrong type")
     except (KeyError, TypeError) as error:
         raise UsageError(f"{run / CONFIG}: not the configuration of a run: {error}") from error
@@ -232,16 +289,23 @@ def recorded_config(run: Path | None) -> dict[str, Any] | None:
 
 
 def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
-    """Raise UsageError unless the run was started on the same data with the same settings as `description`."""
+    """Raise UsageError unless the run was started on the same data with the same settings as
+    `description`.
+    """
     recorded = read_config(run)
     first, data = recorded["data"], description["data"]
     if first.get("fingerprint") != data["fingerprint"]:
         changed = first["path"] == data["path"]
         what = "which has changed since" if changed else f"and {data['path']} holds other data"
-        raise UsageError(f"{run}: this run was started on {first['path']}, {what}; give its data, or another --out")
+        raise UsageError(
+            f"{run}: this run was started on {first['path']}, {what}; give its data, or another "
+            "--out"
+        )
     old = settings_of(recorded, run)
     new = settings_of(json.loads(json.dumps(description)), run)
-    selected = {name: registry.find(name, value).config for name, value in new.items() if "." not in name}
+    selected = {
+        name: registry.find(name, value).config for name, value in new.items() if "." not in name
+    }
     classes = {"training": extended(TrainingConfig), **selected}
     different = []
     for name in sorted(new):
@@ -252,7 +316,9 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
             if definition.metadata.get("may_change"):
                 continue
             if name not in old:  # the setting is newer than the run
-                before = json.loads(json.dumps(definition.metadata.get("before", definition.default)))
+                before = json.loads(
+                    json.dumps(definition.metadata.get("before", definition.default))
+                )
         if before != new[name]:
             different.append(f"{flag(name)} was {readable(before)}, now {readable(new[name])}")
     if different:
@@ -263,7 +329,9 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
 
 def settings_of(content: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """Return the settings in the content of a config.json by name, such as `model.d_ff`."""
-    return flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
+    return flatten(
+        {name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run)
+    )
 
 
 def _step_of(line: str) -> int:

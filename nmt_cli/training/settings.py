@@ -1,4 +1,6 @@
-"""The options that say where a run starts from, and the settings of the training loop: the flags of `nmt train`."""
+"""The options that say where a run starts from, and the settings of the training loop: the flags of
+`nmt train`.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,20 @@ from nmt_cli.registry import argument, option
 class RunOptions:
     """The data of a run, and where its settings are from."""
 
-    data: tuple[str, ...] = argument("DATA[*WEIGHT]...", "Prepared data: one --out of `nmt prepare`, or several.", ())
-    out: Path | None = option(None, "Directory of the run. An earlier run is resumed.", metavar="RUN")
-    init_from: Path | None = option(
-        None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
+    data: tuple[str, ...] = argument(
+        "DATA[*WEIGHT]...", "Prepared data: one --out of `nmt prepare`, or several.", ()
     )
-    preset: str | None = option(None, "A named model (nmt train --list-presets).", choices=PRESETS, metavar="NAME")
+    out: Path | None = option(
+        None, "Directory of the run. An earlier run is resumed.", metavar="RUN"
+    )
+    init_from: Path | None = option(
+        None,
+        "Start from the weights of a checkpoint, or of a run (its newest checkpoint).",
+        metavar="CHECKPOINT",
+    )
+    preset: str | None = option(
+        None, "A named model (nmt train --list-presets).", choices=PRESETS, metavar="NAME"
+    )
     config: Path | None = option(None, "Read settings from a TOML, YAML or JSON file.")
     imports: tuple[str, ...] = import_option()
 
@@ -30,7 +40,9 @@ class RunOptions:
 @dataclass(frozen=True)
 class TrainingConfig:
     batch_tokens: int = option(
-        25_000, "Maximum source tokens, and target tokens, per update over all devices (section 5.1).", minimum=1
+        25_000,
+        "Maximum source tokens, and target tokens, per update over all devices (section 5.1).",
+        minimum=1,
     )
     batch_sentences: int | None = option(
         None, "Maximum sentences per update, too. [default: no limit]", minimum=1, metavar="N"
@@ -52,43 +64,65 @@ class TrainingConfig:
         "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
-    clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
-    save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.", may_change=True)
-    keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1, may_change=True)
+    clip_norm: float = option(
+        0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0
+    )
+    save_every: str | int = option(
+        "1500", "Steps between checkpoints, or minutes such as 10m.", may_change=True
+    )
+    keep_last: int = option(
+        20, "Number of checkpoints to keep besides the best.", minimum=1, may_change=True
+    )
     validate_every: str | int | None = option(
-        None, "Steps or minutes between validations. [default: before each checkpoint]", may_change=True
+        None,
+        "Steps or minutes between validations. [default: before each checkpoint]",
+        may_change=True,
     )
     validation_bleu: bool = option(
-        False, "Translate the validation set greedily at each validation, and score it.", may_change=True
+        False,
+        "Translate the validation set greedily at each validation, and score it.",
+        may_change=True,
     )
     best_by: str = option(
         "loss",
-        "Metric that selects the best checkpoint and resets --patience. All but loss are of greedy outputs.",
+        "Metric that selects the best checkpoint and resets --patience. All but loss are of greedy "
+        "outputs.",
         metavar="loss|bleu|exact|f1",
     )
     patience: int | None = option(
-        None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N", may_change=True
+        None,
+        "Stop after N validations without improvement. [default: never]",
+        minimum=1,
+        metavar="N",
+        may_change=True,
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1, may_change=True)
     gradient_checkpointing: bool = option(
         False,
-        "Compute the activations of layers again in the backward pass, for less memory (not compiled).",
+        "Compute the activations of layers again in the backward pass, for less memory (not "
+        "compiled).",
         may_change=True,
     )
     compile: bool | None = option(
         None,
-        "Compile the layers of a Transformer on a GPU. [default: of models of at least 20 million parameters]",
+        "Compile the layers of a Transformer on a GPU. [default: of models of at least 20 million "
+        "parameters]",
         may_change=True,
     )
-    cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.", may_change=True)
+    cuda_graphs: bool = option(
+        True, "Replay the updates of a Transformer on a GPU as CUDA graphs.", may_change=True
+    )
     model_parallel: bool = option(
         False, "Divide what the model allows among the processes of torchrun.", may_change=True
     )
     device: str = option("auto", "auto, cpu, cuda or cuda:N.", may_change=True)
-    deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.", may_change=True)
+    deterministic: bool = option(
+        False, "Use deterministic kernels only, and float32 on a CPU.", may_change=True
+    )
     sustained_tflops: float | None = option(
         None,
-        "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: the paper's, else measured]",
+        "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: the "
+        "paper's, else measured]",
         minimum=1e-6,
         may_change=True,
     )
@@ -99,19 +133,30 @@ class TrainingConfig:
         may_change=True,
     )
     non_finite_budget: int = option(
-        10, "Number of updates that may be skipped because loss or gradient is not finite.", minimum=0, may_change=True
+        10,
+        "Number of updates that may be skipped because loss or gradient is not finite.",
+        minimum=0,
+        may_change=True,
     )
     timeout_minutes: float = option(
-        10.0, "Minutes to wait for a process that does not respond.", minimum=0.01, maximum=10080, may_change=True
+        10.0,
+        "Minutes to wait for a process that does not respond.",
+        minimum=0.01,
+        maximum=10080,
+        may_change=True,
     )
 
     def __post_init__(self) -> None:
         self.intervals()
 
     def intervals(self) -> tuple[Interval, Interval | None]:
-        """Return the intervals between checkpoints and, if they have their own, between validations: they begin now."""
+        """Return the intervals between checkpoints and, if they have their own, between
+        validations: they begin now.
+        """
         saving = Interval(self.save_every, "--save-every")
-        return saving, None if self.validate_every is None else Interval(self.validate_every, "--validate-every")
+        return saving, None if self.validate_every is None else Interval(
+            self.validate_every, "--validate-every"
+        )
 
 
 class Interval:
@@ -124,7 +169,10 @@ class Interval:
     def __init__(self, text: str | int, flag: str) -> None:
         match = re.fullmatch(r"(\d{1,18})(m?)", str(text).strip())
         if not match or int(match[1]) == 0:
-            raise UsageError(f"{flag} takes a number of steps such as 1500, or minutes such as 10m, not {shown(text)}")
+            raise UsageError(
+                f"{flag} takes a number of steps such as 1500, or minutes such as 10m, not "
+                f"{shown(text)}"
+            )
         self.number, self.is_minutes = int(match[1]), bool(match[2])
         self.last = time.monotonic()
 

@@ -13,7 +13,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 @contextmanager
 def stop_signals() -> Iterator[Sequence[int]]:
-    """Yield the numbers of received signals: SIGTERM, SIGINT, SIGUSR1 (Slurm's warning), SIGHUP (a lost terminal).
+    """Yield the numbers of received signals: SIGTERM, SIGINT, SIGUSR1 (Slurm's warning), SIGHUP (a
+    lost terminal).
 
     A second SIGINT raises KeyboardInterrupt. Outside the main thread there are none.
     """

@@ -1,4 +1,6 @@
-"""The start of a run: its settings, its data, and everything that a training consists of, in the order it is built."""
+"""The start of a run: its settings, its data, and everything that a training consists of, in the
+order it is built.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +60,15 @@ def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
 
 
 def as_begun(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
-    """Return the settings of a run that has begun: its precision, and newer settings as they were `before`."""
+    """Return the settings of a run that has begun: its precision, and newer settings as they were
+    `before`.
+    """
     components = {}
     for kind, component in config.components.items():
         newer = [field for field in fields(component) if field.name not in recorded.get(kind, ())]
-        before = {field.name: field.metadata["before"] for field in newer if "before" in field.metadata}
+        before = {
+            field.name: field.metadata["before"] for field in newer if "before" in field.metadata
+        }
         components[kind] = replace(component, **before)
     config = replace(config, components=components)
     if config.training.precision == "auto":
@@ -71,13 +77,18 @@ def as_begun(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
 
 
 def check_owners(recorded: Mapping[str, Any], run: Path | None) -> None:
-    """Raise a UsageError if a setting of an earlier run is of a package, or of a part of this one, that is missing."""
+    """Raise a UsageError if a setting of an earlier run is of a package, or of a part of this one,
+    that is missing.
+    """
     known = extended(TrainingConfig).__dataclass_fields__
     for name in recorded["training"]:
         if name not in known:
-            module = recorded.get("modules", {}).get(name, "of another package, or of an annex of nmt")
+            module = recorded.get("modules", {}).get(
+                name, "of another package, or of an annex of nmt"
+            )
             raise UsageError(
-                f"{run}: its setting training.{name} needs a module that is missing here, {module}. "
+                f"{run}: its setting training.{name} needs a module that is missing here, "
+                f"{module}. "
                 "Install it, or name it by --import"
             )
 
@@ -87,10 +98,12 @@ def with_precision(config: RunConfig, precision: str) -> RunConfig:
 
 
 def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
-    """Return the task, the training text of all directories, and the first validation set, if there is one.
+    """Return the task, the training text of all directories, and the first validation set, if there
+    is one.
 
     Raises:
-        DataError: with `verify`, which reads all of the data, a file has changed since `nmt prepare` wrote it.
+        DataError: with `verify`, which reads all of the data, a file has changed since `nmt
+            prepare` wrote it.
         UsageError: a directory has no training text, has another vocabulary, or is a run.
     """
     parts = [(Path(path), weight) for path, weight in map(weighted, data)]
@@ -98,7 +111,10 @@ def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, C
     (first, weight), (task, corpus, _) = parts[0], opened[0]
     for (path, _), (other, *_) in zip(parts, opened, strict=True):
         if difference := task.difference(other):
-            raise UsageError(f"{path}: another {difference} than {first}; prepare it with --subwords-from {first}")
+            raise UsageError(
+                f"{path}: another {difference} than {first}; prepare it with --subwords-from "
+                f"{first}"
+            )
     if len(parts) > 1 or weight != 1:
         corpus = JoinedCorpus([corpus for _, corpus, _ in opened], [weight for _, weight in parts])
     return task, corpus, next((valid for *_, valid in opened if valid is not None), None)
@@ -107,13 +123,24 @@ def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, C
 def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | None]:
     """Return the task, the training text and the validation set, if there is one, of one directory."""
     if (data / checkpoint.FOLDER_OF_RUN).is_dir():
-        raise UsageError(f"{data}: a run, not prepared data; to resume it: {command_line('train', '--resume', data)}")
+        raise UsageError(
+            f"{data}: a run, not prepared data; to resume it: "
+            f"{command_line('train', '--resume', data)}"
+        )
     manifest = read_manifest(data)
     splits, recorded = manifest.get("splits"), manifest.get("task")
     task = checkpoint.load_task(data / checkpoint.TASK)
-    if isinstance(recorded, dict) and recorded.get("vocabularies") != task.describe().get("vocabularies"):
-        raise DataError(f"{data / checkpoint.TASK}: not the vocabularies of these data; run nmt prepare again")
-    corpora = [Corpus.open(data, split) for split in ("train", "valid") if isinstance(splits, dict) and split in splits]
+    if isinstance(recorded, dict) and recorded.get("vocabularies") != task.describe().get(
+        "vocabularies"
+    ):
+        raise DataError(
+            f"{data / checkpoint.TASK}: not the vocabularies of these data; run nmt prepare again"
+        )
+    corpora = [
+        Corpus.open(data, split)
+        for split in ("train", "valid")
+        if isinstance(splits, dict) and split in splits
+    ]
     if not corpora or corpora[0].split != "train" or not len(corpora[0]):
         raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")
     for corpus in corpora if verify else ():
@@ -123,19 +150,28 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
 
 
 def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
-    """Raise a UsageError for settings that cannot be used for this task, with this criterion or together."""
+    """Raise a UsageError for settings that cannot be used for this task, with this criterion or
+    together.
+    """
     measures = [LOSS, *task.measures]
     if settings.best_by not in measures:
-        raise UsageError(f"--best-by {settings.best_by}: the task {task.name!r} has {' and '.join(measures)}")
+        raise UsageError(
+            f"--best-by {settings.best_by}: the task {task.name!r} has {' and '.join(measures)}"
+        )
     searches = settings.validation_bleu or settings.best_by != LOSS
     if settings.model_parallel and (searches or criterion.refines):
         raise UsageError(
-            "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
+            "--model-parallel: there can be no search, as --validation-bleu, --best-by and "
+            "--criterion ask"
         )
 
 
-def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | None) -> tuple[Any, Origin | None]:
-    """Return the model before its first update, and its origin. Without one, the seed determines the weights."""
+def initial_model(
+    config: RunConfig, task: Task, world: World, origin: Origin | None
+) -> tuple[Any, Origin | None]:
+    """Return the model before its first update, and its origin. Without one, the seed determines
+    the weights.
+    """
     settings: TrainingConfig = config.training
     torch.manual_seed(settings.seed)
     try:
@@ -144,7 +180,9 @@ def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | 
             divide(model, world)
         model.to(world.device)
     except (RuntimeError, OverflowError) as error:
-        raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
+        raise UsageError(
+            f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller"
+        ) from error
     origin = prepared(model, config, origin, task, say if world.is_main else lambda _: None)
     if origin is not None:
         assign(origin, model, task)
@@ -158,10 +196,12 @@ def prepared(
     task: Task | None = None,
     note: Callable[[str], None] = say,
 ) -> Origin | None:
-    """Let all registered preparations change a model before its optimizer is made; return the origin of its weights.
+    """Let all registered preparations change a model before its optimizer is made; return the
+    origin of its weights.
 
-    A preparation is `(config, *, model, run, origin, task, note) -> Origin | None`, where `run` is the `RunConfig`, and
-    `task` is None without data. It does nothing unless one of its settings asks for it. None: the origin stays.
+    A preparation is `(config, *, model, run, origin, task, note) -> Origin | None`, where `run` is
+    the `RunConfig`, and `task` is None without data. It does nothing unless one of its settings
+    asks for it. None: the origin stays.
     """
     about = {"model": model, "run": config, "task": task, "note": note}
     for component in registry.components("preparation"):
@@ -171,12 +211,16 @@ def prepared(
 
 def model_of(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
     """Return the model with its initial weights."""
-    model: Model = registry.build_as(Model, config["model"], attention=config["attention"], **vocabulary)
+    model: Model = registry.build_as(
+        Model, config["model"], attention=config["attention"], **vocabulary
+    )
     return model
 
 
 def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
-    """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
+    """Return the model on the meta device: names and shapes of its parameters, and nothing in
+    memory.
+    """
     with checkpoint.WithoutInitialisation(), torch.device("meta"):
         return model_of(config, vocabulary)
 
@@ -201,8 +245,12 @@ def build_run(
 
     precision = settings.precision
     if precision == "auto":
-        precision = world.gather(computing.precision(model, settings.deterministic))[0]  # as the main rank has it
-    if settings.model_parallel and precision == "float16":  # each rank would find overflows of its own
+        precision = world.gather(computing.precision(model, settings.deterministic))[
+            0
+        ]  # as the main rank has it
+    if (
+        settings.model_parallel and precision == "float16"
+    ):  # each rank would find overflows of its own
         raise UsageError("--model-parallel cannot be used with --precision float16")
     computing.fit(model, criterion)
     if settings.gradient_checkpointing:
@@ -211,7 +259,9 @@ def build_run(
         computing.compile(model, criterion, settings.compile)
 
     packed = computing.takes_bins(model, criterion)
-    automatic = default_micro_batches(plan.usual_tokens(), world.size, computing.sizes.batch_tokens, packed)
+    automatic = default_micro_batches(
+        plan.usual_tokens(), world.size, computing.sizes.batch_tokens, packed
+    )
     load = computing.loader(load_batch, model, packed)
     updates = Updates(corpus, plan, world, settings.micro_batches or automatic, load, packed)
     optimizer = registry.build(config["optimizer"], parameters=trained(model))
@@ -252,13 +302,18 @@ def recompute(stacks: Sequence[Any]) -> None:
         stack.recompute = True
 
 
-def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None, computing: Plain) -> dict[str, Any]:
+def describe(
+    config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None, computing: Plain
+) -> dict[str, Any]:
     """Return the fields of `checkpoint.Contents` except the step."""
     sections = config.identity()
     record = None if origin is None else origin.record
     identity = {**sections, "data": corpus.fingerprint, **({"origin": record} if record else {})}
     everything = json.dumps(identity, sort_keys=True)
-    modules = {kind: registry.component_of(component).module for kind, component in config.components.items()}
+    modules = {
+        kind: registry.component_of(component).module
+        for kind, component in config.components.items()
+    }
     return {
         "sections": sections,
         **checkpoint.vocabulary_of(task),
@@ -270,10 +325,14 @@ def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | Non
 
 
 def with_settings_of_run(options: Options, run: Path) -> Options:
-    """Return the options that resume `run`: its data unless another path is given, its configuration, its imports."""
+    """Return the options that resume `run`: its data unless another path is given, its
+    configuration, its imports.
+    """
     for name in ("out", "preset", "config", "init_from"):
         if getattr(options, name) is not None:
-            raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
+            raise UsageError(
+                f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it"
+            )
     recorded = read_config(run)
     data = options.data or tuple(recorded["data"].get("paths", [recorded["data"]["path"]]))
     missing = [path for path, _ in map(weighted, data) if not Path(path).is_dir()]
@@ -286,7 +345,9 @@ def with_settings_of_run(options: Options, run: Path) -> Options:
 
 
 def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
-    """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by field name."""
+    """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by
+    field name.
+    """
     data, out = options.data, options.out
     if not data or out is None:
         raise UsageError(f"{'--out RUN' if data else 'DATA'} is missing: nmt train DATA --out RUN")
@@ -300,10 +361,20 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
         try:
             if world.is_main:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
-                recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": run.corpus.fingerprint}
-                about = {"data": recorded, "imports": list(options.imports), "origin": run.contents["origin"]}
+                recorded = {
+                    "path": " ".join(paths),
+                    "paths": paths,
+                    "fingerprint": run.corpus.fingerprint,
+                }
+                about = {
+                    "data": recorded,
+                    "imports": list(options.imports),
+                    "origin": run.contents["origin"],
+                }
                 about["modules"] = {
-                    name: extra.module for extra in extras() for name in extra.config.__dataclass_fields__
+                    name: extra.module
+                    for extra in extras()
+                    for name in extra.config.__dataclass_fields__
                 }
                 run.directory.claim({**config.to_json(), **about, "environment": environment(run)})
             world.barrier()
@@ -347,7 +418,11 @@ def environment(run: Run) -> dict[str, Any]:
     """Return the versions and the devices of this process group, and the number of parameters."""
     world = run.world
     cuda = world.device.type == "cuda"
-    name = torch.cuda.get_device_name(world.device) if cuda else platform.processor() or platform.machine()
+    name = (
+        torch.cuda.get_device_name(world.device)
+        if cuda
+        else platform.processor() or platform.machine()
+    )
     versions = {"nmt": __version__, "torch": torch.__version__, "Python": platform.python_version()}
     devices = {"devices": f"{world.size} x {name}", "system": platform.platform()}
     return {**versions, **devices, "parameters": parameters_of(run.model)[0]}
@@ -358,17 +433,22 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: s
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
-        "--validate-every": {"validate_every", "training.validate_every"} & flags.keys(),  # a preset may have it
+        "--validate-every": {"validate_every", "training.validate_every"}
+        & flags.keys(),  # a preset may have it
     }
     given = [name for name, value in wanted.items() if value]
     if given:
-        raise UsageError(f"{' and '.join(given)}: {data} has no validation set; run nmt prepare with --valid PREFIX")
+        raise UsageError(
+            f"{' and '.join(given)}: {data} has no validation set; run nmt prepare with --valid "
+            "PREFIX"
+        )
 
 
 def check_shares(micro_batches: int, processes: int) -> None:
     if processes > micro_batches:
         raise UsageError(
-            f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "
+            f"{processes} processes cannot share the {micro_batches} micro-batches of an update; "
+            "start fewer, or a "
             f"new run with --micro-batches {processes} (or a multiple of it)"
         )
 
@@ -378,14 +458,22 @@ def train_run(run: Run, config: RunConfig, preset: str | None) -> None:
     resumed = run.resume()
     lines = advice(config, preset, run.trainer.schedule, run.length.steps, run, resumed)
     if run.finished and not run.state.pending:
-        limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
+        limit = (
+            "--patience"
+            if run.out_of_patience
+            else "--max-epochs"
+            if run.has_all_epochs
+            else "--max-steps"
+        )
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif resumed:
         for line in lines:
             run.reporter.note(line)
     else:
         if origin is not None:
-            run.reporter.note(f"starting from the weights of {origin['path']}, step {origin['step']:,}")
+            run.reporter.note(
+                f"starting from the weights of {origin['path']}, step {origin['step']:,}"
+            )
         run.reporter.note("\n".join([opening_lines(run), *lines]))
         if origin is not None and run.valid is not None:  # step 0 may be the best
             run.state.pending = ["validate", "log"]

@@ -32,7 +32,9 @@ class Totals:
     target_tokens: int = _count()
     source_tokens: int = _count()
     seconds: float = _count(0.0)  # of training updates
-    flops: float = _count(0.0)  # counted from the model's shapes; 0 if the model does not count them
+    flops: float = _count(
+        0.0
+    )  # counted from the model's shapes; 0 if the model does not count them
     device_seconds: float = _count(0.0)
     flops_as_table2: float = _count(0.0)  # device-seconds x the sustained rate
     possible_flops: float = _count(0.0)  # device-seconds x the peak rate
@@ -45,7 +47,9 @@ class Totals:
 
 @dataclass
 class RunState:
-    """The position in the data, the counters, the best validation so far, and the actions still pending."""
+    """The position in the data, the counters, the best validation so far, and the actions still
+    pending.
+    """
 
     step: int = _count()
     epoch: int = _count()
@@ -62,7 +66,9 @@ class RunState:
     validation_set: str = ""  # on which they were made: its fingerprint; "" in runs of version 1.0
     tokenization: str = "13a"  # of their BLEU
     stale_validations: int = _count()  # since the best
-    pending: list[str] = field(default_factory=list)  # actions of the last step that are still to be done
+    pending: list[str] = field(
+        default_factory=list
+    )  # actions of the last step that are still to be done
     total: Totals = field(default_factory=Totals)
     window: Totals = field(default_factory=Totals)  # since the last log line
 
@@ -90,14 +96,23 @@ class RunState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any], place: str) -> Self:
-        """Return the state of which `values` are the `asdict`; raise a CheckpointError with `place` for others."""
+        """Return the state of which `values` are the `asdict`; raise a CheckpointError with `place`
+        for others.
+        """
         try:
-            totals = {name: restored(Totals, values.get(name), place) for name in ("total", "window")}
+            totals = {
+                name: restored(Totals, values.get(name), place) for name in ("total", "window")
+            }
             state: Self = restored(cls, {**values, **totals}, place)
         except UsageError as error:
             raise CheckpointError(str(error)) from error
         figures = state.best_figures.items()
-        state.best_figures = {name: value for name, value in figures if isinstance(value, float)}  # null: not finite
+        state.best_figures = {
+            name: value for name, value in figures if isinstance(value, float)
+        }  # null: not finite
         if not all(action in ACTIONS for action in state.pending):
-            raise CheckpointError(f"{place}: the run's pending actions are {shown(state.pending)}; known are {ACTIONS}")
+            raise CheckpointError(
+                f"{place}: the run's pending actions are {shown(state.pending)}; known are "
+                f"{ACTIONS}"
+            )
         return state

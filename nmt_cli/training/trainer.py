@@ -19,8 +19,9 @@ from nmt_cli.training.updates import MicroBatch, Updates
 class Trainer:
     """Updates the weights of a model.
 
-    An update is cut into micro-batches, which the ranks share. Its gradient is that of the loss summed over all
-    target tokens and divided once, by their number. So the result depends on the number of ranks only by rounding.
+    An update is cut into micro-batches, which the ranks share. Its gradient is that of the loss
+    summed over all target tokens and divided once, by their number. So the result depends on the
+    number of ranks only by rounding.
     """
 
     def __init__(
@@ -34,10 +35,16 @@ class Trainer:
         updates: Updates,
     ) -> None:
         self.config, self.world, self.fast = settings, world, fast
-        self.objective, self.model, self.parameters = objective, objective.model, trained(objective.model)
+        self.objective, self.model, self.parameters = (
+            objective,
+            objective.model,
+            trained(objective.model),
+        )
         self.optimizer, self.schedule, self.updates = optimizer, schedule, updates
         # Of the loss in float16, else without an effect.
-        self.scaler = torch.amp.GradScaler(world.device.type, enabled=objective.precision == "float16")
+        self.scaler = torch.amp.GradScaler(
+            world.device.type, enabled=objective.precision == "float16"
+        )
         plain = Gradients(objective, optimizer, self.scaler, world, flat=world.size > 1)
         # With gradient checkpointing, the host reads the state of dropout.
         replay = updates.packed and settings.cuda_graphs and not settings.gradient_checkpointing
@@ -45,7 +52,9 @@ class Trainer:
         self.change_weights = fast.change(self.change, optimizer, self.gradients)
 
     def update(self, share: Sequence[MicroBatch], step: int) -> Callable[[], list[float]]:
-        """Make an update from this rank's share; return a function that waits for its sums (see `accumulate`)."""
+        """Make an update from this rank's share; return a function that waits for its sums (see
+        `accumulate`).
+        """
         self.set_learning_rate(step)  # section 5.3: equation 3
         sums = self.accumulate(share, step)  # section 5.4: dropout, label smoothing
         read = self.world.start_sum(sums)
@@ -61,31 +70,43 @@ class Trainer:
     def accumulate(self, share: Sequence[MicroBatch], step: int) -> Tensor:
         """Compute the gradient of an update, over all ranks, from this rank's share.
 
-        Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the same masks.
+        Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the
+        same masks.
 
         Returns:
-            Loss and nll, summed over this rank's target tokens, EOS included, and the square of the norm of the
-            gradient per target token: [3]. They add up over the ranks, too.
+            Loss and nll, summed over this rank's target tokens, EOS included, and the square of the
+            norm of the gradient per target token: [3]. They add up over the ranks, too.
         """
         self.gradients.clear()
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)
         for each in share:
-            key = np.random.SeedSequence((self.config.seed, step, each.number)).generate_state(1, np.uint64)[0]
+            key = np.random.SeedSequence((self.config.seed, step, each.number)).generate_state(
+                1, np.uint64
+            )[0]
             torch.manual_seed(int(key) >> 1)
             losses += self.gradients.add(each.batch, each.weight) * (each.weight > 0)
         counted = self.gradients.finish()
-        norm = torch.nn.utils.get_total_norm(counted).to(losses) if counted else losses.new_zeros(())
-        return torch.cat([losses, norm.square()[None]])  # float64 holds the exact square of a float32
+        norm = (
+            torch.nn.utils.get_total_norm(counted).to(losses) if counted else losses.new_zeros(())
+        )
+        return torch.cat(
+            [losses, norm.square()[None]]
+        )  # float64 holds the exact square of a float32
 
     def change(self, sums: Tensor) -> None:
-        """Update the weights, unless the loss or the gradient is not finite; `sums` are those of all ranks."""
+        """Update the weights, unless the loss or the gradient is not finite; `sums` are those of
+        all ranks.
+        """
         if self.config.clip_norm:  # by default not, as in the paper
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].sqrt().float())
+            torch.nn.utils.clip_grads_with_norm_(
+                self.parameters, self.config.clip_norm, sums[2].sqrt().float()
+            )
         step_if(sums.isfinite().all(), self.optimizer)
 
 
 def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the optimizer can leave it to.
+    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the
+    optimizer can leave it to.
 
     torch's fused optimizers can; `GradScaler` asks them by the same attributes.
     """

@@ -41,10 +41,16 @@ class Updates:
     world: World
     micro_batches: int  # of an update on all ranks, as far as there is memory
     load: Load = load_batch  # sentences as a batch
-    packed: bool = False  # a micro-batch mixes lengths, which fill bins; the updates do not depend on it
+    packed: bool = (
+        False  # a micro-batch mixes lengths, which fill bins; the updates do not depend on it
+    )
 
-    def following(self, micro_batches: int, epoch: int, position: int) -> closing[Generator[Update]]:
-        """Return the updates from `position` of `epoch` on, without end; in the context, a thread makes them ahead."""
+    def following(
+        self, micro_batches: int, epoch: int, position: int
+    ) -> closing[Generator[Update]]:
+        """Return the updates from `position` of `epoch` on, without end; in the context, a thread
+        makes them ahead.
+        """
 
         def make(place: tuple[int, int, Indices, bool]) -> Update:
             epoch, _, sentences, _ = place
@@ -52,7 +58,9 @@ class Updates:
             lengths = pairs.source_lengths, pairs.target_lengths
             return Update(*place, lengths, self.share(pairs, micro_batches))
 
-        return closing(prefetched(make, self.plan.updates(epoch, position), AHEAD, self.world.device))
+        return closing(
+            prefetched(make, self.plan.updates(epoch, position), AHEAD, self.world.device)
+        )
 
     def text(self, epoch: int, sentences: Indices) -> Pairs:
         """Return these sentences of the corpus as they are trained on in this epoch."""
@@ -62,15 +70,18 @@ class Updates:
         return pairs
 
     def share(self, pairs: Pairs, count: int) -> list[MicroBatch]:
-        """Return this rank's micro-batches of an update, given by its sentences, that has `count` of them.
+        """Return this rank's micro-batches of an update, given by its sentences, that has `count`
+        of them.
 
-        All ranks get equally many, because they communicate in each: some one of another rank, without weight.
+        All ranks get equally many, because they communicate in each: some one of another rank,
+        without weight.
         """
         cuts = cut(pairs.source_lengths, pairs.target_lengths, count, self.packed)
         filled = [(number, indices) for number, indices in enumerate(cuts) if len(indices)]
         weight = 1 / int(pairs.target_lengths.sum())
         world = self.world
-        shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * (-len(filled) % world.size)
+        missing = -len(filled) % world.size
+        shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * missing
         return [
             MicroBatch(number, self.load(pairs, indices), weight)
             for number, indices, weight in shared[world.rank :: world.size]

@@ -25,13 +25,17 @@ from nmt_cli.training.trainer import Trainer
 def validation(
     trainer: Trainer, task: Task, valid: Corpus, observers: Sequence[Observer]
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the figures by name, such as `loss` and scores if they are wanted, and the values of observers."""
+    """Return the figures by name, such as `loss` and scores if they are wanted, and the values of
+    observers.
+    """
     settings = trainer.config
     with contextlib.ExitStack() as contexts:
         for observer in observers:
             contexts.enter_context(observer.validating())
         tokens = trainer.fast.sizes.batch_tokens
-        figures = validation_loss(trainer.objective, valid, trainer.world, trainer.updates.load, tokens)
+        figures = validation_loss(
+            trainer.objective, valid, trainer.world, trainer.updates.load, tokens
+        )
         if settings.validation_bleu or settings.best_by != LOSS:
             figures |= translation_scores(trainer.model, task, valid, trainer.world)
         values: dict[str, Any] = {}
@@ -40,8 +44,11 @@ def validation(
     return figures, values
 
 
-def validation_loss(objective: Objective, corpus: Corpus, world: World, load: Load, tokens: int) -> dict[str, float]:
-    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences.
+def validation_loss(
+    objective: Objective, corpus: Corpus, world: World, load: Load, tokens: int
+) -> dict[str, float]:
+    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share
+    the sentences.
 
     A batch has up to `tokens` on each side.
     """
@@ -50,11 +57,16 @@ def validation_loss(objective: Objective, corpus: Corpus, world: World, load: Lo
     model = objective.model
     model.eval()
     repeated = shares[:1] * (-len(shares) % world.size)  # so that all ranks make as many passes
-    with torch.no_grad(), autocast(world.device, objective.precision), explain_lost_ranks(computing=True):
+    with (
+        torch.no_grad(),
+        autocast(world.device, objective.precision),
+        explain_lost_ranks(computing=True),
+    ):
         for number, indices in list(enumerate(shares + repeated))[world.rank :: world.size]:
             loss = objective.criterion(model, load(corpus, indices).to(world.device))
             if number < len(shares):
-                sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
+                num_tokens = sums.new_tensor(loss.num_tokens)
+                sums += torch.stack([loss.total.double(), loss.nll.double(), num_tokens])
     model.train()
     total, nll, count = world.start_sum(sums)()
     return {"loss": total / count, "nll": nll / count, "perplexity": perplexity(nll / count)}
@@ -67,7 +79,8 @@ def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> 
 
 
 def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -> list[str]:
-    """Return the outputs of `nmt translate --beam 1`, with products in float32. The ranks share the work.
+    """Return the outputs of `nmt translate --beam 1`, with products in float32. The ranks share the
+    work.
 
     Leaves the model in training mode.
     """

@@ -1,9 +1,10 @@
-"""The table of a small task: published scores, the mean of the seeds, their ensemble. Markdown on standard output.
+"""The table of a small task: published scores, the mean of the seeds, their ensemble. Markdown on
+standard output.
 
 table.py MODEL... [--ensemble NAME] [--published MEASURE=SCORE...]
 
-MODEL is a folder with the run, and beside it is MODEL.json of `nmt score`. NAME.json is of their ensemble. A measure is
-"exact", or "exact, LABEL" for a group of lines.
+MODEL is a folder with the run, and beside it is MODEL.json of `nmt score`. NAME.json is of their
+ensemble. A measure is "exact", or "exact, LABEL" for a group of lines.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def scores_in(path: Path) -> dict[str, float]:
 
 
 def main(models: list[Path], ensemble: str | None, published: dict[str, str]) -> None:
-    *found, together = [scores_in(Path(f"{name}.json")) for name in (*models, ensemble or models[0])]
+    *found, together = [
+        scores_in(Path(f"{name}.json")) for name in (*models, ensemble or models[0])
+    ]
     minutes = [60 * read_json(model / "run" / "summary.json")["training_hours"] for model in models]
     rows = []
     for measure in found[0]:
@@ -43,7 +46,10 @@ def main(models: list[Path], ensemble: str | None, published: dict[str, str]) ->
                 f"{fmean(minutes):.1f}",
             ]
         )
-    print_table(["measure", "published", "mean", "seeds", "ensemble", "mean - published", "minutes a seed"], rows)
+    print_table(
+        ["measure", "published", "mean", "seeds", "ensemble", "mean - published", "minutes a seed"],
+        rows,
+    )
 
 
 if __name__ == "__main__":
@@ -54,4 +60,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with user_errors():
         figures = dict(each.partition("=")[::2] for each in given.published)
-        main(given.models, given.ensemble, {name: value for name, value in figures.items() if value})
+        main(
+            given.models, given.ensemble, {name: value for name, value in figures.items() if value}
+        )

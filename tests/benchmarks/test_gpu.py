@@ -22,7 +22,16 @@ from nmt_cli import registry
 
 def bench(folder: Path) -> Bench:
     earlier = folder / "gpu-A.json"
-    return Bench(torch.device("cpu"), True, folder, time.monotonic() + 300, {"tiny": gpu.TINY}, 256, 6, earlier)
+    return Bench(
+        torch.device("cpu"),
+        True,
+        folder,
+        time.monotonic() + 300,
+        {"tiny": gpu.TINY},
+        256,
+        6,
+        earlier,
+    )
 
 
 def found(section: Any, folder: Path) -> list[dict[str, Any]]:
@@ -48,7 +57,9 @@ def test_a_section_yields_figures(section: Any, tmp_path: Path) -> None:
 
 def test_the_utilisation_uses_the_products_of_part_a(tmp_path: Path) -> None:
     findings = gpu.Findings(tmp_path, "gpu-A", [])
-    findings.add("products", {"TFLOP/s in bfloat16": "base", "forward": 500.0, "weight's gradient": 700.0})
+    findings.add(
+        "products", {"TFLOP/s in bfloat16": "base", "forward": 500.0, "weight's gradient": 700.0}
+    )
     findings.add("products", {"took, s": 1000.0})
     assert bench(tmp_path).peak() == 700e12
     (tmp_path / "gpu-A.json").unlink()
@@ -66,12 +77,19 @@ def test_a_failure_is_a_row_and_every_row_is_written_at_once(tmp_path: Path) -> 
     assert "| first | 1,234 |" in (tmp_path / "gpu-B.md").read_text()
     findings.add("steps", next(rows))
     written = json.loads((tmp_path / "gpu-B.json").read_text())["found"]
-    assert written == [["steps", {"": "first", "ms": 1234.5}], ["steps", {"failed": "ZeroDivisionError: the figures"}]]
+    assert written == [
+        ["steps", {"": "first", "ms": 1234.5}],
+        ["steps", {"failed": "ZeroDivisionError: the figures"}],
+    ]
 
 
 @pytest.mark.parametrize("steps", [2, 6])
-def test_no_profile_runs_when_the_process_ends(steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the run ends while it is profiled, or after; with one that runs, the process would crash."""
+def test_no_profile_runs_when_the_process_ends(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the run ends while it is profiled, or after; with one that runs, the process would
+    crash.
+    """
     monkeypatch.setattr(registry, "register", lambda *_: lambda builder: builder)
     monkeypatch.setattr(atexit, "register", lambda _: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -82,9 +100,14 @@ def test_no_profile_runs_when_the_process_ends(steps: int, tmp_path: Path, monke
     profile = mock.Mock()
     profile.key_averages.return_value = []
     monkeypatch.setattr(probe, "profile", lambda activities: profile)
-    schedule = probe.Probed(probe.ProbedConfig(str(tmp_path / "record"), warm_after=2, profiled=3), d_model=16)
+    schedule = probe.Probed(
+        probe.ProbedConfig(str(tmp_path / "record"), warm_after=2, profiled=3), d_model=16
+    )
     for step in range(1, steps + 1):
         schedule(step)
     schedule.write()
-    assert [call[0] for call in profile.method_calls if call[0] != "key_averages"] == ["start", "stop"]
+    assert [call[0] for call in profile.method_calls if call[0] != "key_averages"] == [
+        "start",
+        "stop",
+    ]
     assert ("launches" in json.loads((tmp_path / "record").read_text())) == (steps == 6)

@@ -24,7 +24,9 @@ from benchmarks.workers import System as Named
 from benchmarks.workers import Worker, WorkerError, peaks, products_of
 
 SIZE = serve.Size(layers=1, width=16, inner=24, heads=2, vocabulary=50)
-SETUP = Setup(**dataclasses.asdict(SIZE), checkpoint="", dtype="float32", cores=2, beam=1, alpha=0.6, steps=3)
+SETUP = Setup(
+    **dataclasses.asdict(SIZE), checkpoint="", dtype="float32", cores=2, beam=1, alpha=0.6, steps=3
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +40,16 @@ def no_process_left() -> Iterator[None]:
 
 def counting(setup: Setup) -> System:
     """A system whose outputs are its process, its cores and the sentences of its part."""
-    return System("1", lambda sources: [[os.getpid(), setup.cores, len(sources), *source] for source in sources])
+    return System(
+        "1",
+        lambda sources: [[os.getpid(), setup.cores, len(sources), *source] for source in sources],
+    )
 
 
 @pytest.mark.parametrize(("count", "parts"), [(1, [1]), (2, [1, 1]), (5, [3, 2]), (32, [16, 16])])
-def test_processes_of_one_thread_translate_equal_parts_in_order(count: int, parts: list[int]) -> None:
+def test_processes_of_one_thread_translate_equal_parts_in_order(
+    count: int, parts: list[int]
+) -> None:
     sources: Ids = [[number] for number in range(count)]
     outputs = serve.divide(counting, SETUP).translate(sources)
     assert [row[3:] for row in outputs] == sources
@@ -57,7 +64,9 @@ def test_a_process_that_fails_ends_the_system(capfd: pytest.CaptureFixture[str])
 
     with pytest.raises(SystemExit):
         serve.divide(failing, SETUP)
-    assert "ValueError: no such model\n" in capfd.readouterr().err  # the other process may still be writing
+    assert (
+        "ValueError: no such model\n" in capfd.readouterr().err
+    )  # the other process may still be writing
 
 
 def test_a_type_that_a_system_does_not_have_is_refused() -> None:
@@ -77,7 +86,9 @@ def test_a_call_before_a_sample_has_its_batch() -> None:
     assert sizes == [32, 32]
 
 
-def test_no_report_of_few_rounds_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_report_of_few_rounds_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     report.publish(tmp_path, "speed", 2, "The method.", ["The figures."])
     said = capsys.readouterr()
     assert not list(tmp_path.iterdir())
@@ -95,21 +106,33 @@ def test_the_machine_has_the_numbers_of_its_processor(monkeypatch: pytest.Monkey
 
 def test_peaks_are_of_each_type_once() -> None:
     products = products_of([Named("nmt", "int8"), Named("other", "int8"), Named("nmt", "float32")])
-    samples = [Sample({}, product.name, number, 3e9, 1.5) for product in products[:1] for number in range(3)]
+    samples = [
+        Sample({}, product.name, number, 3e9, 1.5)
+        for product in products[:1]
+        for number in range(3)
+    ]
     assert peaks(samples, {}, products) == "Peak of the products in GFLOP/s: int8 2 (2-2)."
 
 
 def test_a_training_command_is_stopped_between_passes() -> None:
     setup = TrainingSetup(
-        **dataclasses.asdict(SIZE), dtype="float32", cores=1, tokens=9, pairs=[([[4]], [[5]]), ([[6]], [[7]])]
+        **dataclasses.asdict(SIZE),
+        dtype="float32",
+        cores=1,
+        tokens=9,
+        pairs=[([[4]], [[5]]), ([[6]], [[7]])],
     )
     program = "import itertools\nfor n in itertools.count(1): print(f'update, 1,00{n % 10} words', flush=True)"
-    system = command.system_of_command("1", setup, [sys.executable, "-c", program], r"([\d,]+) words")
+    system = command.system_of_command(
+        "1", setup, [sys.executable, "-c", program], r"([\d,]+) words"
+    )
     assert system.one_pass() == 1001 + 1002
     assert system.memory is not None
     assert system.memory() > 1e6
     assert system.one_pass() == 1003 + 1004
-    ended = command.system_of_command("1", setup, [sys.executable, "-c", "print('no memory')"], r"([\d,]+) words")
+    ended = command.system_of_command(
+        "1", setup, [sys.executable, "-c", "print('no memory')"], r"([\d,]+) words"
+    )
     with pytest.raises(SystemExit, match="no memory"):
         ended.one_pass()
 
@@ -129,8 +152,17 @@ def test_marian_computes_with_the_same_weights(tmp_path: Path) -> None:
     layer = [f"W{name}" for name in "qkvo"] + ["Wo_ln_scale", "Wo_ln_bias"]
     inner = ["ffn_W1", "ffn_b1", "ffn_W2", "ffn_b2", "ffn_ffn_ln_scale", "ffn_ffn_ln_bias"]
     sides = {"encoder": ["self"], "decoder": ["self", "context"]}
-    expected = {f"{side}_l1_{kind}_{name}" for side, kinds in sides.items() for kind in kinds for name in layer}
-    assert theirs.keys() == {"Wemb", *expected, *(f"{side}_l1_{name}" for side in sides for name in inner)}
+    expected = {
+        f"{side}_l1_{kind}_{name}"
+        for side, kinds in sides.items()
+        for kind in kinds
+        for name in layer
+    }
+    assert theirs.keys() == {
+        "Wemb",
+        *expected,
+        *(f"{side}_l1_{name}" for side in sides for name in inner),
+    }
     order = [*range(0, 16, 2), *range(1, 16, 2)]  # sines, then cosines
     states = np.random.default_rng(1).normal(size=(3, 16)).astype(np.float32)
     queries = states @ read["encoder.0.self_attention.w_q.weight"].T

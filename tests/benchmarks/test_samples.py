@@ -8,7 +8,9 @@ CASE = {"model": "base", "batch": 32}
 
 
 def samples(system: str, speeds: list[float], first: int = 0) -> list[Sample]:
-    return [Sample(CASE, system, number, 10 * speed, 10.0) for number, speed in enumerate(speeds, first)]
+    return [
+        Sample(CASE, system, number, 10 * speed, 10.0) for number, speed in enumerate(speeds, first)
+    ]
 
 
 def test_the_spread_is_the_quartiles() -> None:
@@ -23,6 +25,8 @@ def test_a_speed_is_of_one_case_and_one_system() -> None:
 
 def test_a_ratio_is_taken_within_the_rounds_that_both_have() -> None:
     """The ratio of the medians would be 4."""
-    found = ratio([*samples("a", [1.0, 8.0, 9.0, 5.0]), *samples("b", [1.0, 2.0, 9.0])], CASE, "a", "b")
+    found = ratio(
+        [*samples("a", [1.0, 8.0, 9.0, 5.0]), *samples("b", [1.0, 2.0, 9.0])], CASE, "a", "b"
+    )
     assert found == Spread(1.0, 1.0, 2.5)
     assert ratio(samples("a", [1.0]), CASE, "a", "b") is None

@@ -18,10 +18,16 @@ SIZE = Size(layers=1, width=16, inner=24, heads=2, vocabulary=50)
 
 
 def test_programs_translate_to_the_same_words_of_the_fixed_length(tmp_path: Path) -> None:
-    fields = {**dataclasses.asdict(SIZE), "checkpoint": str(save_model(tmp_path / "model", SIZE)), "dtype": "float32"}
+    fields = {
+        **dataclasses.asdict(SIZE),
+        "checkpoint": str(save_model(tmp_path / "model", SIZE)),
+        "dtype": "float32",
+    }
     sources = random_sources(20, 3, 12, SIZE.vocabulary)
     assert {len(source) for source in sources} <= set(range(3, 13))
-    greedy, wide = (serve.Setup(**fields, cores=2, beam=beam, alpha=ALPHA, steps=9) for beam in (1, 4))
+    greedy, wide = (
+        serve.Setup(**fields, cores=2, beam=beam, alpha=ALPHA, steps=9) for beam in (1, 4)
+    )
     ours, theirs = (peer.build(greedy).translate(sources) for peer in (nmt, ctranslate2))
     assert [row[:8] for row in theirs] == ours
     for outputs in (ours, nmt.build(wide).translate(sources)):
@@ -44,11 +50,14 @@ def test_other_programs_read_the_weights(tmp_path: Path) -> None:
         assert np.array_equal(read[name], parameter.detach().numpy())
     layers = dict(weights.fairseq_layers(read))
     assert np.array_equal(
-        layers["decoder.layers.0.encoder_attn.q_proj.weight"], read["decoder.0.cross_attention.w_q.weight"]
+        layers["decoder.layers.0.encoder_attn.q_proj.weight"],
+        read["decoder.0.cross_attention.w_q.weight"],
     )
     assert not layers["decoder.layers.0.encoder_attn.q_proj.bias"].any()
     assert "encoder.layers.0.final_layer_norm.bias" in layers
 
 
 def test_positions_are_those_of_the_model() -> None:
-    assert torch.allclose(torch.from_numpy(weights.sinusoids(40, 16)), sinusoids(0, 40, 16), atol=1e-6)
+    assert torch.allclose(
+        torch.from_numpy(weights.sinusoids(40, 16)), sinusoids(0, 40, 16), atol=1e-6
+    )

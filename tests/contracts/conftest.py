@@ -1,8 +1,8 @@
 """Small components of every kind, and batches for them.
 
-The contracts run over every registered component. Those of a module that is not installed are added by name:
-`NMT_COMPONENTS=my_module pytest tests/contracts`. If a component's defaults are too large for a test, add its field to
-`SMALL`.
+The contracts run over every registered component. Those of a module that is not installed are added
+by name: `NMT_COMPONENTS=my_module pytest tests/contracts`. If a component's defaults are too large
+for a test, add its field to `SMALL`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ SMALL = {
     "clipping_distance": 3,
     "convolutions": "12x3*2,8x1",
     "samples": 2,
-    "matrix_rate": 5.0,  # with the rate of the tests of optimizers, weights of 1 are otherwise far away
+    # With the rate of the tests of optimizers, weights of 1 are otherwise far away.
+    "matrix_rate": 5.0,
     "max_length_offset": 3,
 }
 PAIRS = [
@@ -63,7 +64,11 @@ def make_model() -> Callable[..., Any]:
     """Builds a registered model with a registered attention; its weights are neither zero nor one."""
 
     def make(
-        name: str = "transformer", attention: str = "full", shared_vocabulary: bool = True, seed: int = 0, **fields: Any
+        name: str = "transformer",
+        attention: str = "full",
+        shared_vocabulary: bool = True,
+        seed: int = 0,
+        **fields: Any,
     ) -> Any:
         torch.manual_seed(seed)
         model = registry.build(
@@ -91,7 +96,9 @@ def make_config() -> Callable[..., Any]:
 def make_batch() -> Callable[..., Batch]:
     """A batch of the pairs with these numbers, with additional columns of padding."""
 
-    def make(numbers: Sequence[int] = (0, 1, 2), more_source: int = 0, more_target: int = 0) -> Batch:
+    def make(
+        numbers: Sequence[int] = (0, 1, 2), more_source: int = 0, more_target: int = 0
+    ) -> Batch:
         chosen = [PAIRS[n] for n in numbers]
         sources, targets = ([np.array(pair[side]) for pair in chosen] for side in (0, 1))
         batch = collate(sources, targets)

@@ -1,4 +1,5 @@
-"""Training as on a GPU, in fake tensors: no graph break, no recompilation, no wait of the host, for every model.
+"""Training as on a GPU, in fake tensors: no graph break, no recompilation, no wait of the host, for
+every model.
 
 `test_gpu_branch.py` runs this file in a process of its own.
 """
@@ -23,7 +24,12 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "transformer_big": {"clip_norm": 1.0},
     "table3_A_h1": {"d_model": 512},
     "table3_B_dk32": {"query_key_norm": True, "activation": "squared_relu"},
-    "table3_E": {"norm": "pre", "gated_feed_forward": True, "attention_biases": True, "output_bias": True},
+    "table3_E": {
+        "norm": "pre",
+        "gated_feed_forward": True,
+        "attention_biases": True,
+        "output_bias": True,
+    },
     "parsing_wsj": {},
     **{name: {"attention": name} for name in ("relative", "alibi", "rotary", "restricted")},
 }
@@ -38,10 +44,14 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch, **flags: Any) -> list[int]:
-    """Make three updates, in which the host must not wait after the first; return the graphs made after each."""
+    """Make three updates, in which the host must not wait after the first; return the graphs made
+    after each.
+    """
     torch.compiler.reset()
     counters.clear()
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager", fullgraph=True))
+    monkeypatch.setattr(
+        torch, "compile", functools.partial(torch.compile, backend="eager", fullgraph=True)
+    )
     graphs = []
     with fake_gpu() as gpu:
         training = Training(gpu, folder / "data", 100, 300, **{**flags, "batch_tokens": 1500})
@@ -56,15 +66,27 @@ def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch, **flags: Any) -> lis
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_transformers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     discover()
-    model = {"num_heads", "d_k", "d_v", "positions", "dropout", "attention_dropout"}  # not the size of a layer
+    model = {
+        "num_heads",
+        "d_k",
+        "d_v",
+        "positions",
+        "dropout",
+        "attention_dropout",
+    }  # not the size of a layer
     differs = PRESETS[name].differs if name in PRESETS else {}
-    flags = {**NARROW, **{key: value for key, value in differs.items() if key in model}, **TRANSFORMERS[name]}
+    flags = {
+        **NARROW,
+        **{key: value for key, value in differs.items() if key in model},
+        **TRANSFORMERS[name],
+    }
     _, second, third = compiled(tmp_path, monkeypatch, **flags)
     assert 2 <= second == third
 
 
 MIXTURE = pytest.param(
-    "moe", marks=pytest.mark.xfail(raises=DynamicOutputShapeException, reason="it looks for padding")
+    "moe",
+    marks=pytest.mark.xfail(raises=DynamicOutputShapeException, reason="it looks for padding"),
 )
 
 

@@ -36,7 +36,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def plain(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Translator:
+def plain(
+    make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Translator:
     """A model of whole words, so that all can go around it."""
     folder = make_checkpoint(
         tmp_path_factory.mktemp("words") / "checkpoint", letters="a b c d e f g h", subwords="none"
@@ -45,7 +47,9 @@ def plain(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPat
 
 
 def around(plain: Translator, *names: str) -> Translator:
-    options = plain.options.replaced({key: value for each in names for key, value in FLAGS[each].items()})
+    options = plain.options.replaced(
+        {key: value for each in names for key, value in FLAGS[each].items()}
+    )
     return dataclasses.replace(plain, options=options)
 
 

@@ -18,10 +18,14 @@ PADDING = torch.arange(N)[None] >= torch.tensor([9, 6, 8])[:, None]
 
 
 @pytest.fixture(params=registry.names("attention"))
-def make_kernel(request: pytest.FixtureRequest, make_config: Callable[..., Any]) -> Callable[..., Any]:
+def make_kernel(
+    request: pytest.FixtureRequest, make_config: Callable[..., Any]
+) -> Callable[..., Any]:
     def make(dropout: float = 0.0, d_k: int = D_K, d_v: int = D_V) -> Any:
         torch.manual_seed(0)
-        return registry.build(make_config("attention", request.param), dropout=dropout, d_k=d_k, d_v=d_v)
+        return registry.build(
+            make_config("attention", request.param), dropout=dropout, d_k=d_k, d_v=d_v
+        )
 
     return make
 
@@ -32,7 +36,9 @@ def drawn() -> tuple[Tensor, Tensor, Tensor]:
     return query, key, torch.randn(B, H, N, D_V, generator=random)
 
 
-def part_of_values(kernel: Any, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+def part_of_values(
+    kernel: Any, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask
+) -> Tensor:
     """What the values add to the output, under the same dropout."""
     outputs = []
     for each in (value, torch.zeros_like(value)):
@@ -41,7 +47,9 @@ def part_of_values(kernel: Any, query: Tensor, key: Tensor, value: Tensor, mask:
     return outputs[0] - outputs[1]
 
 
-@pytest.mark.parametrize(("padding", "causal"), [(None, False), (PADDING, True)], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    ("padding", "causal"), [(None, False), (PADDING, True)], ids=["plain", "masked"]
+)
 @torch.no_grad()
 def test_the_output_has_a_weighted_mean_of_the_allowed_values(
     make_kernel: Callable[..., Any], padding: Tensor | None, causal: bool
@@ -55,11 +63,15 @@ def test_the_output_has_a_weighted_mean_of_the_allowed_values(
     allowed = mask.allowed(query, key)
     if allowed is not None:
         assert not weights[~allowed.expand_as(weights)].any()
-    sums = weights.sum(-1) if padding is None else weights.sum(-1)[~padding[:, None].expand(B, H, N)]
+    sums = (
+        weights.sum(-1) if padding is None else weights.sum(-1)[~padding[:, None].expand(B, H, N)]
+    )
     torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
-def test_a_decoding_step_is_the_last_row_of_the_causal_pass(make_kernel: Callable[..., Any]) -> None:
+def test_a_decoding_step_is_the_last_row_of_the_causal_pass(
+    make_kernel: Callable[..., Any],
+) -> None:
     kernel, (query, key, value) = make_kernel(), drawn()
     whole = kernel(query, key, value, AttentionMask(causal=True))
     for t in range(N):
@@ -105,7 +117,9 @@ def test_the_window_says_what_is_computed(make_kernel: Callable[..., Any], causa
         return
     query, key, value = drawn()
     distances = mask.distances(query, key)
-    seen = mask.allowed(query, key) & (distances.abs() <= (N if kernel.window == -1 else kernel.window))
+    seen = mask.allowed(query, key) & (
+        distances.abs() <= (N if kernel.window == -1 else kernel.window)
+    )
     weights = (query @ key.mT / D_K**0.5).masked_fill(~seen, -torch.inf).softmax(-1)
     found, real = kernel(query, key, value, mask), ~PADDING[:, None].expand(B, H, N)
     torch.testing.assert_close(found[real], (weights @ value)[real], rtol=1e-4, atol=1e-5)

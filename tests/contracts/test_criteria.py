@@ -1,7 +1,7 @@
 """Every registered criterion: sums over real tokens, independent of padding, order and batches.
 
-A loss that is drawn at random is so in evaluation mode, in which it draws nothing; in training mode the generator's
-state determines it.
+A loss that is drawn at random is so in evaluation mode, in which it draws nothing; in training mode
+the generator's state determines it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ class Measure:
         self.model.zero_grad()
         loss = self.criterion(self.model, batch)
         loss.total.backward()
-        return loss, {name: parameter.grad.clone() for name, parameter in self.model.named_parameters()}
+        return loss, {
+            name: parameter.grad.clone() for name, parameter in self.model.named_parameters()
+        }
 
 
 @pytest.fixture(params=registry.names("criterion"))
-def measure(request: pytest.FixtureRequest, make_model: Callable[..., Any], make_config: Callable[..., Any]) -> Measure:
+def measure(
+    request: pytest.FixtureRequest, make_model: Callable[..., Any], make_config: Callable[..., Any]
+) -> Measure:
     """In training mode."""
     return Measure(registry.build(make_config("criterion", request.param)), make_model())
 
@@ -62,7 +66,9 @@ def added(parts: list[tuple[Loss, Gradients]]) -> tuple[Loss, Gradients]:
     total = sum((loss.total for loss in losses), torch.tensor(0.0))
     nll = sum((loss.nll for loss in losses), torch.tensor(0.0))
     names = parts[0][1]
-    gradients = {name: sum((g[name] for _, g in parts), torch.zeros_like(names[name])) for name in names}
+    gradients = {
+        name: sum((g[name] for _, g in parts), torch.zeros_like(names[name])) for name in names
+    }
     return Loss(total, nll, sum(loss.num_tokens for loss in losses)), gradients
 
 
@@ -75,7 +81,9 @@ def test_sentences_add_up(additive: Measure, make_batch: Callable[..., Batch]) -
     same(added([first, first]), additive(make_batch([0, 0])))
 
 
-def test_nll_is_the_likelihood_of_the_real_tokens(measure: Measure, make_batch: Callable[..., Batch]) -> None:
+def test_nll_is_the_likelihood_of_the_real_tokens(
+    measure: Measure, make_batch: Callable[..., Batch]
+) -> None:
     """The perplexity is computed from it, with any loss."""
     batch = make_batch()
     loss, _ = measure(batch)
@@ -100,10 +108,15 @@ def test_validation_computes_the_same_loss_without_gradients(
     with torch.no_grad():
         validation = measure.criterion(measure.model, batch)
     assert not validation.total.requires_grad
-    assert (validation.total.item(), validation.nll.item()) == (training.total.item(), training.nll.item())
+    assert (validation.total.item(), validation.nll.item()) == (
+        training.total.item(),
+        training.nll.item(),
+    )
 
 
-def test_the_generator_determines_the_training(measure: Measure, make_batch: Callable[..., Batch]) -> None:
+def test_the_generator_determines_the_training(
+    measure: Measure, make_batch: Callable[..., Batch]
+) -> None:
     """So a resumed run computes the same bits."""
     found = []
     for _ in range(2):
@@ -136,7 +149,9 @@ def test_it_trains_every_model(
         assert parameter.grad.any()
 
 
-def test_descent_on_it_makes_the_targets_likelier(additive: Measure, make_batch: Callable[..., Batch]) -> None:
+def test_descent_on_it_makes_the_targets_likelier(
+    additive: Measure, make_batch: Callable[..., Batch]
+) -> None:
     batch = make_batch()
     before, gradients = additive(batch)
     with torch.no_grad():

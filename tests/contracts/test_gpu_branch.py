@@ -1,4 +1,6 @@
-"""The tests of `gpu_branch.py`, in a process of its own: torch asks for devices once, at its first backward pass."""
+"""The tests of `gpu_branch.py`, in a process of its own: torch asks for devices once, at its first
+backward pass.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,22 @@ CASES = Path(__file__).with_name("gpu_branch.py")
 @pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build of torch for CPUs")
 @pytest.mark.timeout(900)
 def test_training_as_on_a_gpu() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(CASES)]
-    done = subprocess.run(command, cwd=CASES.parents[2], env=environment, capture_output=True, text=True)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        str(CASES),
+    ]
+    done = subprocess.run(
+        command, cwd=CASES.parents[2], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

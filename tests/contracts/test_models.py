@@ -32,18 +32,34 @@ from nmt_cli.model import Model
 
 
 def variants() -> Iterator[Any]:
-    """Every model, a Transformer with every attention, and other choices than the defaults of each model."""
+    """Every model, a Transformer with every attention, and other choices than the defaults of each
+    model.
+    """
     for attention in registry.names("attention"):
-        yield pytest.param({"name": "transformer", "attention": attention}, id=f"transformer-{attention}")
+        yield pytest.param(
+            {"name": "transformer", "attention": attention}, id=f"transformer-{attention}"
+        )
     for model in registry.components("model"):
         if model.name != "transformer":
             yield pytest.param({"name": model.name}, id=model.name)
-        choices = {field.name: field.metadata.get("choices") or () for field in dataclasses.fields(model.config)}
+        choices = {
+            field.name: field.metadata.get("choices") or ()
+            for field in dataclasses.fields(model.config)
+        }
         if others := {name: values[-1] for name, values in choices.items() if values}:
-            yield pytest.param({"name": model.name, **others}, id="-".join([model.name, *others.values()]))
-    yield pytest.param({"name": "transformer", "num_decoder_layers": 1}, id="transformer-shallow-decoder")
-    yield pytest.param({"name": "transformer", "query_key_norm": True}, id="transformer-query-key-norm")
-    yield pytest.param({"name": "transformer", "attention_biases": True, "output_bias": True}, id="transformer-biases")
+            yield pytest.param(
+                {"name": model.name, **others}, id="-".join([model.name, *others.values()])
+            )
+    yield pytest.param(
+        {"name": "transformer", "num_decoder_layers": 1}, id="transformer-shallow-decoder"
+    )
+    yield pytest.param(
+        {"name": "transformer", "query_key_norm": True}, id="transformer-query-key-norm"
+    )
+    yield pytest.param(
+        {"name": "transformer", "attention_biases": True, "output_bias": True},
+        id="transformer-biases",
+    )
 
 
 @pytest.fixture(params=variants())
@@ -81,7 +97,10 @@ def test_its_logits_and_steps(
     name = request.node.callspec.params["model"]["name"]
     assert make_config("model", name).d_model == model.output_weight.size(1)  # the schedule gets it
     batch = make_batch()
-    hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
+    hidden, logits = (
+        model.decoder_output(batch.source, batch.target_in),
+        model(batch.source, batch.target_in),
+    )
     assert hidden.shape[:2] == batch.target_in.shape
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
     close(logits, F.linear(hidden, model.output_weight, model.output_bias))
@@ -96,18 +115,26 @@ def test_its_logits_and_steps(
 
 
 def test_checkpoints_can_hold_it(
-    model: Any, request: pytest.FixtureRequest, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
+    model: Any,
+    request: pytest.FixtureRequest,
+    make_model: Callable[..., Any],
+    make_batch: Callable[..., Batch],
 ) -> None:
     """It can be built on the meta device, and its named parameters are all of its state."""
     fields = request.node.callspec.params["model"]
     with torch.device("meta"):
-        shapes = {name: parameter.shape for name, parameter in make_model(**fields).named_parameters()}
+        shapes = {
+            name: parameter.shape for name, parameter in make_model(**fields).named_parameters()
+        }
     assert shapes == {name: parameter.shape for name, parameter in model.named_parameters()}
     other, batch = make_model(**fields, seed=1).eval(), make_batch()
     with torch.no_grad():
         for mine, its in zip(other.parameters(), model.parameters(), strict=True):
             mine.copy_(its)
-    assert torch.equal(full_pass(other, batch.source, batch.target_in), full_pass(model, batch.source, batch.target_in))
+    assert torch.equal(
+        full_pass(other, batch.source, batch.target_in),
+        full_pass(model, batch.source, batch.target_in),
+    )
 
 
 @pytest.mark.parametrize("fitted", [OnCPU, OnGPU], ids=["cpu", "cuda"])
@@ -126,14 +153,21 @@ def test_a_device_computes_the_same(
     padded = make_batch(more_source=2, more_target=1)
     real = padded.target_out != PAD
     with torch.no_grad():
-        hidden = [each.decoder_output(padded.source, padded.target_in)[real] for each in (faster, model)]
+        hidden = [
+            each.decoder_output(padded.source, padded.target_in)[real] for each in (faster, model)
+        ]
     close(*hidden)
     expected = plain(model, padded)
     gradients = torch.autograd.grad(expected.total, list(model.parameters()), allow_unused=True)
     batches = [padded]
     if computing.takes_bins(faster, criterion):
         batches.append(
-            binned(*(joined([row[row > EOS].tolist() for row in ids]) for ids in (padded.source, padded.target_out)))
+            binned(
+                *(
+                    joined([row[row > EOS].tolist() for row in ids])
+                    for ids in (padded.source, padded.target_out)
+                )
+            )
         )
     for batch in batches:
         ours = criterion(faster, batch)
@@ -181,7 +215,9 @@ def test_flops_are_optional(model: Any) -> None:
 
 
 @torch.no_grad()
-def test_a_cached_step_equals_the_full_pass(model: Any, device: Plain, make_batch: Callable[..., Batch]) -> None:
+def test_a_cached_step_equals_the_full_pass(
+    model: Any, device: Plain, make_batch: Callable[..., Batch]
+) -> None:
     """The log-probabilities belong to the caller, who may keep them and change them in place."""
     batch, decodable = make_batch(), device.decodable(model, "float32")
     expected = full_pass(model, batch.source, batch.target_in)
@@ -197,7 +233,9 @@ def test_a_cached_step_equals_the_full_pass(model: Any, device: Plain, make_batc
 
 
 class Rows:
-    """The hypotheses of a search: each has a source, a random target, and the log-probabilities at its steps."""
+    """The hypotheses of a search: each has a source, a random target, and the log-probabilities at
+    its steps.
+    """
 
     def __init__(self, model: Any, device: Plain, source: Tensor) -> None:
         self.model, self.source = model, source
@@ -212,10 +250,14 @@ class Rows:
         new = torch.randint(EOS + 1, 30, (len(self.prefix), 1), generator=self.random)
         self.prefix = torch.cat([self.prefix, new], dim=1)
         log_probabilities, self.state = self.decodable.step(new[:, 0], self.state)
-        self.log_probabilities = torch.cat([self.log_probabilities, log_probabilities[:, None]], dim=1)
+        self.log_probabilities = torch.cat(
+            [self.log_probabilities, log_probabilities[:, None]], dim=1
+        )
 
     def keep(self, sentences: list[int], width: int) -> None:
-        """Continue `sentences`, in this order, with `width` hypotheses of each that are chosen at random."""
+        """Continue `sentences`, in this order, with `width` hypotheses of each that are chosen at
+        random.
+        """
         hypotheses = torch.randint(self.width, (len(sentences), width), generator=self.random)
         rows = torch.tensor(sentences)[:, None] * self.width + hypotheses
         self.state, self.width = self.state.select(rows), width
@@ -234,7 +276,9 @@ def test_a_long_search(model: Any, device: Plain, make_batch: Callable[..., Batc
         if step % 5 == 0 or step in (38, 44):
             close(rows.log_probabilities, full_pass(model, rows.source, rows.prefix))
         if step in (15, 25, 30, 38):
-            sentences, width = {15: ([2, 1, 0], 3), 25: ([0, 2], 4), 30: ([1, 0], 1), 38: ([1], 2)}[step]
+            sentences, width = {15: ([2, 1, 0], 3), 25: ([0, 2], 4), 30: ([1, 0], 1), 38: ([1], 2)}[
+                step
+            ]
         rows.keep(sentences, width)
         sentences = list(range(len(sentences)))
     assert isinstance(rows.state.select(torch.empty(0, width, dtype=torch.long)), DecoderState)
@@ -261,20 +305,31 @@ def test_low_precision_is_close(
         errors.append((log_probabilities - expected[:, t])[batch.target_in[:, t] != PAD])
     error = torch.cat(errors).square().mean().sqrt() / expected.std()
     assert error < tolerance
-    assert torch.equal(full_pass(model, batch.source, batch.target_in), expected)  # the model is as it was
+    assert torch.equal(
+        full_pass(model, batch.source, batch.target_in), expected
+    )  # the model is as it was
 
 
-def test_padding_changes_no_real_position(model: Any, device: Plain, make_batch: Callable[..., Batch]) -> None:
+def test_padding_changes_no_real_position(
+    model: Any, device: Plain, make_batch: Callable[..., Batch]
+) -> None:
     plain, padded = make_batch(), make_batch(more_source=7, more_target=9)
     real = plain.target_out != PAD
     ours = full_pass(model, padded.source, padded.target_in)[:, : real.size(1)]
     close(ours[real], full_pass(model, plain.source, plain.target_in)[real])
     decodable = device.decodable(model, "float32")
     with torch.no_grad():
-        close(*(decodable.step(plain.target_in[:, 0], decodable.start(b.source))[0] for b in (plain, padded)))
+        close(
+            *(
+                decodable.step(plain.target_in[:, 0], decodable.start(b.source))[0]
+                for b in (plain, padded)
+            )
+        )
 
 
-def test_the_rest_of_the_batch_changes_nothing(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_the_rest_of_the_batch_changes_nothing(
+    model: Any, make_batch: Callable[..., Batch]
+) -> None:
     together = make_batch()
     all_rows = full_pass(model, together.source, together.target_in)
     for number in range(3):
@@ -289,7 +344,9 @@ def test_no_position_attends_to_later_ones(model: Any, make_batch: Callable[...,
     batch = make_batch([1])
     changed = batch.target_in.clone()
     changed[:, 6:] = 5
-    before, after = (full_pass(model, batch.source, target) for target in (batch.target_in, changed))
+    before, after = (
+        full_pass(model, batch.source, target) for target in (batch.target_in, changed)
+    )
     close(before[:, :6], after[:, :6])  # products of other sizes may round otherwise
     assert not torch.allclose(before[:, 6:], after[:, 6:])
 
@@ -297,7 +354,9 @@ def test_no_position_attends_to_later_ones(model: Any, make_batch: Callable[...,
 def test_every_weight_learns(model: Any, make_batch: Callable[..., Batch]) -> None:
     """In training, every parameter has a finite gradient."""
     model, batch = model.train(), make_batch()
-    model(batch.source, batch.target_in)[batch.target_out != PAD].log_softmax(-1).square().sum().backward()
+    model(batch.source, batch.target_in)[batch.target_out != PAD].log_softmax(
+        -1
+    ).square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -309,7 +368,10 @@ def test_separate_vocabularies(
     name: str, device: Plain, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
 ) -> None:
     model = make_model(name, shared_vocabulary=False).eval()
-    source, target_in = torch.tensor([[5, 34, EOS]] * 3), make_batch().target_in  # 34 is no id of the target
+    source, target_in = (
+        torch.tensor([[5, 34, EOS]] * 3),
+        make_batch().target_in,
+    )  # 34 is no id of the target
     expected = full_pass(model, source, target_in)
     assert expected.size(-1) == model.vocabulary_size == 30
     decodable = device.decodable(model, "float32")

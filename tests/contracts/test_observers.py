@@ -33,7 +33,9 @@ def run(
     return partial(tiny_run.run, tiny_data, max_steps=6, save_every=3, log_every=1, **settings)
 
 
-def test_it_changes_no_update(run: Callable[..., None], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_it_changes_no_update(
+    run: Callable[..., None], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     run(tmp_path / "observed")
     name = request.node.callspec.params["run"]
     off = dataclasses.asdict(registry.find("observer", name).config())
@@ -68,7 +70,9 @@ def test_a_killed_run_resumes_exactly(
 def test_a_stopped_run_resumes_exactly(
     run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped when a validation, a log line and a checkpoint are due, which the resumed run makes first."""
+    """It is stopped when a validation, a log line and a checkpoint are due, which the resumed run
+    makes first.
+    """
     run(tmp_path / "whole")
     agree = Run.agree
 

@@ -71,7 +71,9 @@ def test_its_state_can_be_saved_and_restored(toy: Callable[[], Toy]) -> None:
     with torch.no_grad():
         other.weight.copy_(one.weight)
         other.bias.copy_(one.bias)
-    optimizer_state.restore(other.optimizer, scalars, {name: t.clone() for name, t in tensors.items()}, "here")
+    optimizer_state.restore(
+        other.optimizer, scalars, {name: t.clone() for name, t in tensors.items()}, "here"
+    )
     for _ in range(3):
         assert one.step() == other.step()
     assert torch.equal(one.weight, other.weight)
@@ -85,7 +87,9 @@ def test_an_update_that_is_not_finite_is_left_out(toy: Callable[[], Toy]) -> Non
             assert one.step() == other.step()
         one.step(factor=math.nan)
     assert one.step() == other.step()
-    (scalars, tensors), (expected, others) = (optimizer_state.dump(each.optimizer) for each in (one, other))
+    (scalars, tensors), (expected, others) = (
+        optimizer_state.dump(each.optimizer) for each in (one, other)
+    )
     assert scalars == expected
     assert all(torch.equal(tensors[name], others[name]) for name in others)
     assert torch.equal(one.weight, other.weight)

@@ -1,4 +1,6 @@
-"""The contract of every registered change of the sentences: the same updates in a resumed run, and on any ranks."""
+"""The contract of every registered change of the sentences: the same updates in a resumed run, and
+on any ranks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from nmt_cli.training.updates import Update, Updates
 
 FLAGS: dict[str, dict[str, Any]] = {
     "batch_growth": {"batch_growth": 3},
-    "mixing": {"mix_temperature": 3.0, "stage": ("data*0.5 until 1", "data*1.3 until 2", "data*0.4")},
+    "mixing": {
+        "mix_temperature": 3.0,
+        "stage": ("data*0.5 until 1", "data*1.3 until 2", "data*0.4"),
+    },
     "variants": {"bpe_dropout": 0.2, "noise": "typos=0.3"},
 }
 """Settings that change the sentences; a component without any is as it is by default."""
@@ -32,7 +37,9 @@ def updates_of(data: Path, name: str, rank: int = 0, ranks: int = 1) -> Updates:
     corpus = JoinedCorpus([corpus, corpus], [1, 0.3])
     flags = {"batch_tokens": 4100, "batch_sentences": 200, **FLAGS.get(name, {})}
     config = resolve(TrainingConfig, flags)
-    assert [registry.component_of(extra).name for extra in config.used("sentences")] == [name] * (name in FLAGS)
+    assert [registry.component_of(extra).name for extra in config.used("sentences")] == [name] * (
+        name in FLAGS
+    )
     world = World(rank, ranks, torch.device("cpu"))
     return Updates(corpus, plan_of(config, task, corpus), world, micro_batches=4)
 
@@ -46,9 +53,17 @@ def as_lists(update: Update) -> Any:
     """Everything about an update, to compare."""
     lengths = [of_side.tolist() for of_side in update.lengths]
     batches = [
-        (part.number, part.weight, part.batch.source.tolist(), part.batch.target_out.tolist()) for part in update.share
+        (part.number, part.weight, part.batch.source.tolist(), part.batch.target_out.tolist())
+        for part in update.share
     ]
-    return update.epoch, update.position, update.sentences.tolist(), update.ends_epoch, lengths, batches
+    return (
+        update.epoch,
+        update.position,
+        update.sentences.tolist(),
+        update.ends_epoch,
+        lengths,
+        batches,
+    )
 
 
 @pytest.fixture(params=registry.names("sentences"))
@@ -57,14 +72,18 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_updates_are_the_same_from_any_position(tiny_data: Path, name: str) -> None:
-    """In another process, which builds all of it anew; through several epochs, whose sizes may differ."""
+    """In another process, which builds all of it anew; through several epochs, whose sizes may
+    differ.
+    """
     updates = updates_of(tiny_data, name)
     sizes = [len(list(updates.plan.epoch(epoch))) for epoch in range(4)]
     whole = first(updates, sum(sizes))
     assert [(update.epoch, update.position) for update in whole] == [
         (epoch, position) for epoch, size in enumerate(sizes) for position in range(size)
     ]
-    assert [update.ends_epoch for update in whole] == [update.position + 1 == sizes[update.epoch] for update in whole]
+    assert [update.ends_epoch for update in whole] == [
+        update.position + 1 == sizes[update.epoch] for update in whole
+    ]
     for number in (1, sizes[0], len(whole) - 1):
         resumed = first(updates_of(tiny_data, name), 1, whole[number].epoch, whole[number].position)
         assert as_lists(resumed[0]) == as_lists(whole[number])
@@ -89,7 +108,10 @@ def test_text_depends_on_epoch_and_sentence_alone(tiny_data: Path, name: str) ->
     def texts(numbers: list[int]) -> dict[int, Any]:
         chosen = np.array(numbers)
         pairs = updates.text(2, chosen)
-        ids = [[pairs.ids(side, np.array([i]))[0].tolist() for side in SIDES] for i in range(len(numbers))]
+        ids = [
+            [pairs.ids(side, np.array([i]))[0].tolist() for side in SIDES]
+            for i in range(len(numbers))
+        ]
         lengths = zip(pairs.source_lengths.tolist(), pairs.target_lengths.tolist(), strict=True)
         assert [(len(source) + 1, len(target) + 1) for source, target in ids] == list(lengths)
         return dict(zip(numbers, ids, strict=True))

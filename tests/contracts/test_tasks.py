@@ -25,12 +25,17 @@ class Sample(NamedTuple):
 
     fields: dict[str, Any]  # of its configuration
     files: dict[str, str]  # the files of `nmt prepare --train text`: endings and contents
-    lossless: bool = True  # whether decoding gives the text back, or only a text that scores as well
+    lossless: bool = (
+        True  # whether decoding gives the text back, or only a text that scores as well
+    )
 
 
 ENGLISH = ["Two dogs run.", "A dog sleeps (again).", "Nobody, I think, saw 3 dogs?"]
 GERMAN = ["Zwei Hunde laufen.", "Ein Hund schläft (wieder).", "Niemand, denke ich, sah 3 Hunde?"]
-PAIRS = {".en": "".join(f"{line}\n" for line in ENGLISH * 5), ".de": "".join(f"{line}\n" for line in GERMAN * 5)}
+PAIRS = {
+    ".en": "".join(f"{line}\n" for line in ENGLISH * 5),
+    ".de": "".join(f"{line}\n" for line in GERMAN * 5),
+}
 EN_DE = {"source_lang": "en", "target_lang": "de", "vocab_size": 60}
 
 TREES = """(TOP (S (NP (CD Two) (NNS dogs)) (VP (VBP run)) (. .)))
@@ -42,11 +47,17 @@ SAMPLES = {
     "translation": [
         Sample(EN_DE, PAIRS),
         Sample({**EN_DE, "subwords": "wordpiece", "separate_vocabularies": True}, PAIRS),
-        Sample({**EN_DE, "subwords": "none", "moses": True, "lowercase": True}, PAIRS, lossless=False),
+        Sample(
+            {**EN_DE, "subwords": "none", "moses": True, "lowercase": True}, PAIRS, lossless=False
+        ),
     ],
     "parsing": [
         Sample({"linearisation": "authors", "vocab_size": 40}, {"": TREES}),
-        Sample({"linearisation": "vinyals", "vocab_size": 40, "joint_vocabulary": True}, {"": TREES}, lossless=False),
+        Sample(
+            {"linearisation": "vinyals", "vocab_size": 40, "joint_vocabulary": True},
+            {"": TREES},
+            lossless=False,
+        ),
     ],
 }
 """A new task needs an entry here."""
@@ -93,7 +104,9 @@ def ids_are_words(ids: list[int], size: int) -> bool:
 
 def test_text_round_trips(made: Made) -> None:
     task: Task = made.task
-    decoded = [task.decode_target(task.encode_target(target), source) for source, target in made.pairs]
+    decoded = [
+        task.decode_target(task.encode_target(target), source) for source, target in made.pairs
+    ]
     repaired = [task.repaired(task.encode_target(target), source) for source, target in made.pairs]
     assert repaired == [(text, {}) for text in decoded]
     references = [target for _, target in made.pairs]
@@ -159,7 +172,9 @@ def test_output_limit_grows_with_the_source(made: Made) -> None:
 
 
 def test_a_saved_task_is_the_same(made: Made, tmp_path: Path) -> None:
-    """Its directory holds everything: loaded from another place, the task gives the same ids and text."""
+    """Its directory holds everything: loaded from another place, the task gives the same ids and
+    text.
+    """
     original = tmp_path / "original"
     original.mkdir()
     made.task.save(original)
@@ -176,8 +191,12 @@ def test_a_saved_task_is_the_same(made: Made, tmp_path: Path) -> None:
         assert loaded.decode_target(ids, source) == made.task.decode_target(ids, source)
 
 
-@pytest.mark.parametrize("damage", [{"schema": 2}, {"config": {"unknown": 1}}, {"config": None}, None])
-def test_a_damaged_or_missing_task_is_an_error(made: Made, tmp_path: Path, damage: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize(
+    "damage", [{"schema": 2}, {"config": {"unknown": 1}}, {"config": None}, None]
+)
+def test_a_damaged_or_missing_task_is_an_error(
+    made: Made, tmp_path: Path, damage: dict[str, Any] | None
+) -> None:
     path = tmp_path / TASK_FILE
     if damage is not None:
         made.task.save(tmp_path)
@@ -189,7 +208,11 @@ def test_a_damaged_or_missing_task_is_an_error(made: Made, tmp_path: Path, damag
 def test_warns_if_a_library_gives_other_ids(made: Made, tmp_path: Path) -> None:
     made.task.save(tmp_path)
     path = tmp_path / TASK_FILE
-    content = {**json.loads(path.read_text()), "probe": [4], "libraries": {"sentencepiece": "0.0.1"}}
+    content = {
+        **json.loads(path.read_text()),
+        "probe": [4],
+        "libraries": {"sentencepiece": "0.0.1"},
+    }
     path.write_text(json.dumps(content))
     with pytest.warns(UserWarning, match=r"sentencepiece 0\.0\.1; installed: python"):
         type(made.task).load(tmp_path)
@@ -198,7 +221,9 @@ def test_warns_if_a_library_gives_other_ids(made: Made, tmp_path: Path) -> None:
 def test_adopted_vocabularies_give_the_same_ids(made: Made) -> None:
     config = type(made.task.config)
     names = {field.name for field in dataclasses.fields(config)}
-    task = registry.build(config(**{name: EN_DE[name] for name in ("source_lang", "target_lang") if name in names}))
+    task = registry.build(
+        config(**{name: EN_DE[name] for name in ("source_lang", "target_lang") if name in names})
+    )
     task.adopt(made.task)
     for source, target in made.pairs:
         assert task.encode_source(source) == made.task.encode_source(source)

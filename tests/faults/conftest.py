@@ -1,4 +1,6 @@
-"""Real faults in real commands: many with `make faults` (NMT_FAULTS=long), a few in other test runs."""
+"""Real faults in real commands: many with `make faults` (NMT_FAULTS=long), a few in other test
+runs.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class Started:
         assert "Traceback" not in self.err, self.err
         if code == -signal.SIGKILL:
             KILLED.add(self.folder)
-        assert expected is None or code == expected, f"exit code {code}, expected {expected}\n{self.err}"
+        assert expected is None or code == expected, (
+            f"exit code {code}, expected {expected}\n{self.err}"
+        )
         return code
 
 
@@ -91,13 +95,19 @@ class Forks:
     server: subprocess.Popen[str]
     folder: Path
     tiny = TINY
-    training = tiny_run.words({k: v for k, v in (tiny_run.TINY | OFTEN).items() if k not in tiny_run.SIZES})
+    training = tiny_run.words(
+        {k: v for k, v in (tiny_run.TINY | OFTEN).items() if k not in tiny_run.SIZES}
+    )
     """Those of `tiny` that every model has."""
 
     def start(self, *arguments: object, **order: Any) -> Started:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         assert self.server.stdin is not None
-        content = {"arguments": [str(argument) for argument in arguments], "folder": str(folder), **order}
+        content = {
+            "arguments": [str(argument) for argument in arguments],
+            "folder": str(folder),
+            **order,
+        }
         self.server.stdin.write(json.dumps(content) + "\n")
         self.server.stdin.flush()
         return Started(folder)
@@ -115,7 +125,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TORCH_CPP_LOG_LEVEL": "FATAL"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+        "TORCH_CPP_LOG_LEVEL": "FATAL",
+    }
     server = subprocess.Popen(
         [sys.executable, str(HERE / "forks.py")],
         stdin=subprocess.PIPE,
@@ -133,18 +148,29 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 
 @pytest.fixture
 def start_ranks(forks: Forks) -> Iterator[Callable[..., list[Started]]]:
-    """Starts one command in several processes, as torchrun does; `poison` is for the rank `poisoned`."""
+    """Starts one command in several processes, as torchrun does; `poison` is for the rank
+    `poisoned`.
+    """
     stores = []
 
-    def start(size: int, *arguments: object, poison: str | None = None, poisoned: int = 1) -> list[Started]:
+    def start(
+        size: int, *arguments: object, poison: str | None = None, poisoned: int = 1
+    ) -> list[Started]:
         stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": stores[-1].port}
         shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, **address}
         started = []
         for rank in range(size):
-            place = {**shared, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
+            place = {
+                **shared,
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+                "TORCHELASTIC_USE_AGENT_STORE": True,
+            }
             stop = {"STOP_AT": 3, "STOP_BY": int(signal.SIGTERM)}  # for asked_to_stop
-            order: dict[str, Any] = {"environment": {name: str(value) for name, value in (place | stop).items()}}
+            order: dict[str, Any] = {
+                "environment": {name: str(value) for name, value in (place | stop).items()}
+            }
             if poison and rank == poisoned:
                 order["poison"] = poison
             started.append(forks.start(*arguments, **order))
@@ -159,7 +185,9 @@ def model(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactor
     """A tiny model, trained for so long that its outputs are decided."""
     run = tmp_path_factory.mktemp("model") / "run"
     once = ("--save-every", 150, "--validate-every", 150, "--log-every", 150)
-    forks.train(tiny_data, run, "--max-steps", 150, "--warmup-steps", 100, "--d-model", 32, *once).code(0)
+    forks.train(
+        tiny_data, run, "--max-steps", 150, "--warmup-steps", 100, "--d-model", 32, *once
+    ).code(0)
     return run / "checkpoints" / "step-00000150"
 
 
@@ -192,6 +220,11 @@ def check_same() -> Callable[..., None]:
     def check(fault: str, expected: Path, run: Path) -> None:
         before, after = contents(expected), contents(run)
         after = {name: content for name, content in after.items() if "/damaged-" not in name}
-        assert sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)) == [], fault
+        assert (
+            sorted(
+                name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+            )
+            == []
+        ), fault
 
     return check

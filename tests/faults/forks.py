@@ -40,7 +40,9 @@ class Watch:
 
     def __call__(self, event: str, details: tuple[Any, ...]) -> None:
         if event == "open":
-            changes = isinstance(details[2], int) and details[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            changes = isinstance(details[2], int) and details[2] & (
+                os.O_WRONLY | os.O_RDWR | os.O_CREAT
+            )
         else:
             changes = event in CHANGES
         if not changes or not any(str(detail).startswith(self.watched) for detail in details):
@@ -50,7 +52,10 @@ class Watch:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.changes in self.signals:
             os.kill(os.getpid(), self.signals[self.changes])
-        if event in ("open", "os.mkdir", "os.link") and 0 < self.order.get("full_at", 0) <= self.changes:
+        if (
+            event in ("open", "os.mkdir", "os.link")
+            and 0 < self.order.get("full_at", 0) <= self.changes
+        ):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(details[0]))
 
 
@@ -85,7 +90,9 @@ def asked_to_stop() -> None:
 
 
 def with_nohup_and_without_reader() -> None:
-    """Ignore SIGHUP, as nohup does, and write standard error into a pipe that its reader has closed."""
+    """Ignore SIGHUP, as nohup does, and write standard error into a pipe that its reader has
+    closed.
+    """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reader, writer = os.pipe()
     os.close(reader)
@@ -178,7 +185,9 @@ def run(order: dict[str, Any], folder: Path) -> None:
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for kind, limit in zip((resource.RLIMIT_CPU, resource.RLIMIT_AS), order.get("limits", ()), strict=False):
+    for kind, limit in zip(
+        (resource.RLIMIT_CPU, resource.RLIMIT_AS), order.get("limits", ()), strict=False
+    ):
         resource.setrlimit(kind, (limit, limit))
     os.chdir(folder)
     os.environ.update(order.get("environment", {}))

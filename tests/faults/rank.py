@@ -1,4 +1,6 @@
-"""`nmt`, as torchrun starts it, with a fault: python rank.py FUNCTION ARGUMENTS..., the function one of forks.py."""
+"""`nmt`, as torchrun starts it, with a fault: python rank.py FUNCTION ARGUMENTS..., the function
+one of forks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random command lines: each ends with an exit code of docs/reliability.md and a message, within its limits.
+"""Random command lines: each ends with an exit code of docs/reliability.md and a message, within
+its limits.
 
 `nmt translate --input X` and the like may wait for a pipe, so files are regular ones, or absent.
 """
@@ -41,12 +42,22 @@ class Place:
         shutil.copytree(run, self.run)
         self.lines = folder / "lines"
         self.lines.write_text("one hundred\n\ntwo  \u00a0 three \u2581x\n" * 3)
-        for name, text in {"text.en": "one\ntwo two\nthree\n", "text.de": "eins\nzwei zwei\ndrei\n"}.items():
+        for name, text in {
+            "text.en": "one\ntwo two\nthree\n",
+            "text.de": "eins\nzwei zwei\ndrei\n",
+        }.items():
             (folder / name).write_text(text * 40)
         (folder / "trees").write_text("(TOP (S (NP (NN one)) (VP (VB is))))\n")
         (folder / "nbest").write_text("1\t-1.0\teins\n1\t-2.0\tzwei\n2\t-1.0\tdrei\n")
         self.paths = [
-            *(folder, folder / "missing", folder / "missing" / "x", self.lines, folder / "trees", folder / "text"),
+            *(
+                folder,
+                folder / "missing",
+                folder / "missing" / "x",
+                self.lines,
+                folder / "trees",
+                folder / "text",
+            ),
             *(self.data, self.data / "manifest.json", self.run, self.run / "config.json"),
             self.run / "checkpoints" / "step-00000012",
             *("/dev/null", "/dev/full", "/", "/proc/self/mem"),
@@ -56,7 +67,11 @@ class Place:
         """Words with which a command ends well."""
         small = "--batch-tokens 300 --d-model 16 --d-ff 16 --num-layers 1 --sustained-tflops 1 --peak-tflops 1"
         return {
-            "prepare": ["--train", self.folder / "text", *"--source-lang en --target-lang de --vocab-size 40".split()],
+            "prepare": [
+                "--train",
+                self.folder / "text",
+                *"--source-lang en --target-lang de --vocab-size 40".split(),
+            ],
             "train": [self.data, *small.split()],
             "average": [self.run],
             "translate": [self.run, "--input", self.lines, "--max-length", 5],
@@ -91,7 +106,9 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tiny_data: Path, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The files, and a port that is taken on all addresses, so that a server ends as soon as it would begin."""
+    """The files, and a port that is taken on all addresses, so that a server ends as soon as it
+    would begin.
+    """
     place = Place(tmp_path_factory.mktemp("place"), tiny_data, whole)
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -113,7 +130,9 @@ def flags(command: str) -> list[Flag]:
     for parameter in inspect.signature(function_of(load(command), ())).parameters.values():
         hint, info = get_args(parameter.annotation)
         kind = next(kind for kind in ("bool", "int", "float", "Path", "str") if kind in str(hint))
-        choices = names(parameter.name) if parameter.name in KINDS else (info.metavar or "").split("|")
+        choices = (
+            names(parameter.name) if parameter.name in KINDS else (info.metavar or "").split("|")
+        )
         declared = (info.default, *info.param_decls) if isinstance(info, OptionInfo) else ()
         switches = [part for name in declared for part in name.split("/")]
         found.append(Flag(switches, kind, choices if len(choices) > 1 else []))
@@ -128,8 +147,16 @@ def words(draw: Random, flag: Flag, values: Sequence[Any]) -> list[Any]:
 
 
 def lines(command: str, paths: list[Any]) -> Iterator[list[Any]]:
-    """A few flags with values of any kind, always the same; with NMT_FAULTS=long every flag with every value first."""
-    kinds = {"bool": [None], "int": NUMBERS, "float": REALS, "Path": paths, "str": [*WORDS, *LONG_WORDS]}
+    """A few flags with values of any kind, always the same; with NMT_FAULTS=long every flag with
+    every value first.
+    """
+    kinds = {
+        "bool": [None],
+        "int": NUMBERS,
+        "float": REALS,
+        "Path": paths,
+        "str": [*WORDS, *LONG_WORDS],
+    }
     for flag in flags(command) if LONG else ():
         for value in flag.choices or kinds[flag.kind]:
             yield words(Random(0), flag, [value])
@@ -138,7 +165,9 @@ def lines(command: str, paths: list[Any]) -> Iterator[list[Any]]:
         chosen = draw.choices(flags(command), k=draw.choice([1, 1, 1, 2, 3]))
         odd = draw.choice([*kinds.values()])
         yield [
-            word for flag in chosen for word in words(draw, flag, draw.choice([kinds[flag.kind], flag.choices or odd]))
+            word
+            for flag in chosen
+            for word in words(draw, flag, draw.choice([kinds[flag.kind], flag.choices or odd]))
         ]
 
 

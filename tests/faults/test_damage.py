@@ -1,4 +1,6 @@
-"""Damaged checkpoints are named and renamed, and the run resumes exactly from the newest intact one."""
+"""Damaged checkpoints are named and renamed, and the run resumes exactly from the newest intact
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`nmt doctor` on several ranks and after signals, and whether it tells a run that resumes exactly from another."""
+"""`nmt doctor` on several ranks and after signals, and whether it tells a run that resumes exactly
+from another.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,16 @@ class Forgetful(torch.optim.SGD):
 def test_a_run_that_resumes_exactly(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     """Also if it draws variants of its sentences: each start is another process."""
     flags = tiny_run.flags(bpe_dropout=0.2, noise="typos=0.3")
-    code, out, err = nmt("doctor", tiny_data, "--out", tmp_path / "run", *flags, "--price", 2, "--json")
+    code, out, err = nmt(
+        "doctor", tiny_data, "--out", tmp_path / "run", *flags, "--price", 2, "--json"
+    )
     assert code == 0, err
     found = {check["name"]: check for check in json.loads(out)}
     assert list(found) == ["devices", "memory", "disk", "locks", "run", "resume"]
-    assert {check["verdict"] for check in found.values()} <= {"ok", "warning"}  # other programs may run
+    assert {check["verdict"] for check in found.values()} <= {
+        "ok",
+        "warning",
+    }  # other programs may run
     assert found["resume"]["value"].startswith("exact")
     figures = found["run"]["figures"]
     assert figures["cost"] == pytest.approx(2 * 12 * figures["update_seconds"] / 3600)
@@ -57,9 +64,13 @@ def test_a_run_that_resumes_exactly(nmt: Nmt, tiny_data: Path, tmp_path: Path) -
 
 
 @only_long
-def test_a_run_that_does_not(nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_does_not(
+    nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry.discover()
-    monkeypatch.setattr(registry, "_components", {kind: dict(own) for kind, own in registry._components.items()})
+    monkeypatch.setattr(
+        registry, "_components", {kind: dict(own) for kind, own in registry._components.items()}
+    )
     (tmp_path / "forgetful.py").write_text(FORGETFUL)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
@@ -83,7 +94,9 @@ def test_two_ranks(start_ranks: Callable[..., Any], tiny_data: Path, tmp_path: P
     assert [name for name, check in found.items() if check["verdict"] == "problem"] == ["disk"]
     assert "2 x CPU" in found["devices"]["value"]
     assert found["ranks"]["figures"]["bytes_per_second"] > 0
-    assert found["run"]["figures"]["device_hours"] == pytest.approx(2 * found["run"]["figures"]["hours"])
+    assert found["run"]["figures"]["device_hours"] == pytest.approx(
+        2 * found["run"]["figures"]["hours"]
+    )
     assert list(tmp_path.iterdir()) == []
 
 

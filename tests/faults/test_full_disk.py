@@ -1,4 +1,6 @@
-"""A full disk: one message, exit code 1, older checkpoints intact, and exact resume once there is room."""
+"""A full disk: one message, exit code 1, older checkpoints intact, and exact resume once there is
+room.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, text=True
+    )
     if mounted.returncode:
         pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
     yield folder

@@ -31,7 +31,9 @@ def read_corpus(folder: Path) -> None:
     for split in ("train", "valid"):
         corpus = Corpus.open(folder, split)
         corpus.verify()
-        for i in range(len(corpus)):  # also with matching checksums, no sentence reaches outside the ids
+        for i in range(
+            len(corpus)
+        ):  # also with matching checksums, no sentence reaches outside the ids
             assert len(corpus.target(i)) + 1 == corpus.target_lengths[i]
         assert corpus.fingerprint
     corpus.raw_lines("source")
@@ -49,11 +51,15 @@ def test_a_tampered_manifest(tiny_data: Path, tmp_path: Path, data: st.DataObjec
 @given(data=st.data())
 def test_mangled_ids_and_offsets(tiny_data: Path, tmp_path: Path, data: st.DataObject) -> None:
     folder = copied(tiny_data, tmp_path / "data")
-    path = folder / data.draw(st.sampled_from(["train.source.ids", "train.target.offsets", "valid.source.txt"]))
+    path = folder / data.draw(
+        st.sampled_from(["train.source.ids", "train.target.offsets", "valid.source.txt"])
+    )
     before = path.read_bytes()
     if path.suffix == ".offsets" and data.draw(st.booleans()):
         offsets = np.fromfile(path, np.int64)
-        offsets[data.draw(st.integers(0, len(offsets) - 1))] = data.draw(st.sampled_from([-1, 2**62, 0, 10**6]))
+        offsets[data.draw(st.integers(0, len(offsets) - 1))] = data.draw(
+            st.sampled_from([-1, 2**62, 0, 10**6])
+        )
         offsets.tofile(path)
     else:
         path.write_bytes(data.draw(mangled(before)))
@@ -84,15 +90,20 @@ def seal(folder: Path) -> None:
 
 
 def use(folder: Path) -> None:
-    nmt_cli.load(folder, device="cpu", max_length_offset=2).translate_window(["one hundred", "\u00fc x"])
+    nmt_cli.load(folder, device="cpu", max_length_offset=2).translate_window(
+        ["one hundred", "\u00fc x"]
+    )
 
 
 @fuzz(25, 500)
 @given(data=st.data())
 @pytest.mark.parametrize(
-    "name", ["config.json", "task/task.json", "checksums.json", "model.safetensors", "task/joint.model"]
+    "name",
+    ["config.json", "task/task.json", "checksums.json", "model.safetensors", "task/joint.model"],
 )
-def test_a_changed_checkpoint(one_checkpoint: Path, tmp_path: Path, name: str, data: st.DataObject) -> None:
+def test_a_changed_checkpoint(
+    one_checkpoint: Path, tmp_path: Path, name: str, data: st.DataObject
+) -> None:
     """With matching checksums, and the vocabulary's fingerprint in task.json."""
     folder = copied(one_checkpoint, tmp_path / "checkpoint")
     before = (folder / name).read_bytes()
@@ -139,7 +150,9 @@ def test_claims_of_size_take_no_memory(
 
 
 @pytest.mark.parametrize("name", ["checksums.json", "task/joint.model"])
-def test_pipes_in_place_of_files_do_not_block(one_checkpoint: Path, tmp_path: Path, name: str) -> None:
+def test_pipes_in_place_of_files_do_not_block(
+    one_checkpoint: Path, tmp_path: Path, name: str
+) -> None:
     folder = copied(one_checkpoint, tmp_path / "checkpoint")
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -155,7 +168,9 @@ def test_hostile_json(one_checkpoint: Path, tmp_path: Path, content: str) -> Non
     assert not outcome(lambda: use(folder), folder)
 
 
-def test_a_vocabulary_outside_the_checkpoint_is_not_read(one_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_outside_the_checkpoint_is_not_read(
+    one_checkpoint: Path, tmp_path: Path
+) -> None:
     folder = copied(one_checkpoint, tmp_path / "checkpoint")
     shutil.move(folder / "task" / "joint.model", tmp_path / "joint.model")
     text = (folder / "task" / "task.json").read_text()
@@ -166,7 +181,9 @@ def test_a_vocabulary_outside_the_checkpoint_is_not_read(one_checkpoint: Path, t
 
 @fuzz(40, 500)
 @given(data=st.data())
-def test_a_tampered_state_of_training(one_checkpoint: Path, tmp_path: Path, data: st.DataObject) -> None:
+def test_a_tampered_state_of_training(
+    one_checkpoint: Path, tmp_path: Path, data: st.DataObject
+) -> None:
     shutil.copytree(one_checkpoint, tmp_path, dirs_exist_ok=True)
     content = data.draw(tampered(checkpoint.load_training(one_checkpoint).values))
     (tmp_path / "training.json").write_text(json.dumps(content))

@@ -54,20 +54,30 @@ def test_models_of_other_programs(tmp_path: Path, program: str, data: st.DataObj
     file = folder / name
     match data.draw(st.sampled_from(["options", "weights", "bytes"])):
         case "bytes":
-            changed = folder / data.draw(st.sampled_from(sorted(path.name for path in folder.iterdir())))
+            changed = folder / data.draw(
+                st.sampled_from(sorted(path.name for path in folder.iterdir()))
+            )
             changed.write_bytes(data.draw(mangled(changed.read_bytes())))
         case part:
             saved = torch.load(file, weights_only=False)
             if part == "options":
                 options = options_of(saved)
-                options |= data.draw(tampered({key: value for key, value in options.items() if is_json(value)}))
+                options |= data.draw(
+                    tampered({key: value for key, value in options.items() if is_json(value)})
+                )
             else:
                 weights = saved["model"]
                 key = data.draw(st.sampled_from(sorted(weights)))
-                weights[key] = data.draw(odd_values | st.sampled_from([torch.zeros(3), torch.zeros(2, 0, 2)]))
+                weights[key] = data.draw(
+                    odd_values | st.sampled_from([torch.zeros(3), torch.zeros(2, 0, 2)])
+                )
             torch.save(saved, file)
     options = ImportOptions(
-        path=file, out=tmp_path / "out", source_lang="en", target_lang="de", subwords=folder / subwords
+        path=file,
+        out=tmp_path / "out",
+        source_lang="en",
+        target_lang="de",
+        subwords=folder / subwords,
     )
     outcome(lambda: read_model(file, options), folder / "a file")
 
@@ -82,9 +92,15 @@ def is_json(value: Any) -> bool:
 def test_files_of_a_run(whole: Path, tmp_path: Path, name: str, data: st.DataObject) -> None:
     """What `nmt report` shows of them."""
     run = copied(whole, tmp_path / "run")
-    lines = (run / name).read_text().splitlines() if name == "metrics.jsonl" else [(run / name).read_text()]
+    lines = (
+        (run / name).read_text().splitlines()
+        if name == "metrics.jsonl"
+        else [(run / name).read_text()]
+    )
     which = data.draw(st.integers(0, len(lines) - 1))
-    examples = {"examples": [{"source": "one", "reference": "eins", "output": "zwei"}]}  # as with --show
+    examples = {
+        "examples": [{"source": "one", "reference": "eins", "output": "zwei"}]
+    }  # as with --show
     lines[which] = json.dumps(data.draw(tampered(json.loads(lines[which]) | examples)))
     content = "".join(f"{line}\n" for line in lines).encode()
     (run / name).write_bytes(data.draw(st.just(content) | mangled(content)))
@@ -92,18 +108,24 @@ def test_files_of_a_run(whole: Path, tmp_path: Path, name: str, data: st.DataObj
 
 
 def echo(texts: list[str]) -> list[Translation]:
-    return [Translation(text, [Output(text, -1.0, [], [])], len(text), truncated=False) for text in texts]
+    return [
+        Translation(text, [Output(text, -1.0, [], [])], len(text), truncated=False)
+        for text in texts
+    ]
 
 
 @fuzz(50, 20_000)
 @given(
     path=st.sampled_from(["/translate", "/translate/batch"]),
-    body=mangled(b'{"texts": ["a b", "c"]}') | tampered({"text": "a"}).map(lambda value: json.dumps(value).encode()),
+    body=mangled(b'{"texts": ["a b", "c"]}')
+    | tampered({"text": "a"}).map(lambda value: json.dumps(value).encode()),
 )
 def test_requests(path: str, body: bytes) -> None:
     """Every request has an answer in JSON, and none is an internal error."""
     counts["inputs"] += 1
-    app = application(TranslationQueue(echo, parallel=1, largest=8, characters=1000), Limits(), chain=Chain())
+    app = application(
+        TranslationQueue(echo, parallel=1, largest=8, characters=1000), Limits(), chain=Chain()
+    )
     answer = asyncio.run(Client(app).ask("POST", path, [body]))
     assert answer.code in (200, 400, 413), answer
     assert list(answer.json) in (["error"], ["translation", "score"], ["translations"])
@@ -115,7 +137,11 @@ def translate(model: Path) -> Callable[[list[str]], list[Any]]:
 
 
 @fuzz(10, 5000)
-@given(lines=st.lists(st.text(st.characters(exclude_characters="\n"), max_size=40), min_size=1, max_size=8))
+@given(
+    lines=st.lists(
+        st.text(st.characters(exclude_characters="\n"), max_size=40), min_size=1, max_size=8
+    )
+)
 def test_sentences(translate: Callable[[list[str]], list[Any]], lines: list[str]) -> None:
     """Any characters, alone and among others: a line has the same translation."""
     counts["inputs"] += len(lines)

@@ -30,12 +30,18 @@ TEXT = "Größe\nein Satz\n\u2028x\r\n".encode()
 
 
 @fuzz(40, 250_000)
-@given(content=st.one_of(st.binary(max_size=200), mangled(TEXT), mangled(gzip.compress(TEXT * 50, mtime=0))))
+@given(
+    content=st.one_of(
+        st.binary(max_size=200), mangled(TEXT), mangled(gzip.compress(TEXT * 50, mtime=0))
+    )
+)
 def test_text(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "text.gz"
     path.write_bytes(content)
     lines: list[str] = []
-    if outcome(lambda: lines.extend(read_lines(path)), path) and not content.startswith(b"\x1f\x8b"):
+    if outcome(lambda: lines.extend(read_lines(path)), path) and not content.startswith(
+        b"\x1f\x8b"
+    ):
         plain = content.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").replace(b"\r\n", b"\n")
         assert "\n".join(lines).encode() == plain.removesuffix(b"\r")
 
@@ -78,7 +84,9 @@ def test_a_tree_a_hundred_thousand_deep(tmp_path: Path) -> None:
 
 def table(path: Path) -> None:
     for block in read_table(path, Columns(1, 3)):
-        tagged = TaggedLines(block.names, block.blocks, block.first, block.size, block, "<de>", (2,), None)
+        tagged = TaggedLines(
+            block.names, block.blocks, block.first, block.size, block, "<de>", (2,), None
+        )
         assert len(list(tagged.lines())) == len(block)
 
 
@@ -90,10 +98,19 @@ def pair_of_files(path: Path) -> None:
 FORMATS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "table": ("go\tV;PST\twent\n\nsee\tV;3;SG\tsees\r\n", table),
     "pair of files": ("ein Satz\n\n\u00a0x\n", pair_of_files),
-    "n-best list": ("1\t-1.5\tein Satz\n1\t-2e3\tSätze\n2\t-0.0\t\n", lambda path: list(read_nbest(path))),
+    "n-best list": (
+        "1\t-1.5\tein Satz\n1\t-2e3\tSätze\n2\t-0.0\t\n",
+        lambda path: list(read_nbest(path)),
+    ),
     "dictionary": ("a house\tein Haus\ndog\tHund\n", read_dictionary),
-    "dictionary of terms": ("a house\tein Haus\ndog\tHund\n", lambda path: read_dictionary(path, True)),
-    "parameters of EVALB": ("DEBUG 0\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\n#x\nCUTOFF_LEN 40\n", read_parameters),
+    "dictionary of terms": (
+        "a house\tein Haus\ndog\tHund\n",
+        lambda path: read_dictionary(path, True),
+    ),
+    "parameters of EVALB": (
+        "DEBUG 0\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\n#x\nCUTOFF_LEN 40\n",
+        read_parameters,
+    ),
 }
 
 
@@ -103,13 +120,23 @@ FORMATS: dict[str, tuple[str, Callable[[Path], object]]] = {
 def test_lines_of_a_format(tmp_path: Path, form: str, data: st.DataObject) -> None:
     original, read = FORMATS[form]
     path = tmp_path / "lines"
-    characters = st.sampled_from([*original, "\t", "\n", "\r", "\ufeff", "\u2028", "0", "-", "nan", "9" * 400])
-    path.write_bytes(data.draw(mangled(original.encode()) | st.lists(characters).map(lambda c: "".join(c).encode())))
+    characters = st.sampled_from(
+        [*original, "\t", "\n", "\r", "\ufeff", "\u2028", "0", "-", "nan", "9" * 400]
+    )
+    path.write_bytes(
+        data.draw(
+            mangled(original.encode()) | st.lists(characters).map(lambda c: "".join(c).encode())
+        )
+    )
     outcome(lambda: read(path), path)
 
 
 @fuzz(20, 5000)
-@given(line=mangled(b"one hundred\teinhundert\t0-0 1-0").map(lambda line: line.decode(errors="replace")))
+@given(
+    line=mangled(b"one hundred\teinhundert\t0-0 1-0").map(
+        lambda line: line.decode(errors="replace")
+    )
+)
 def test_links_of_words(whole: Path, line: str) -> None:
     task = checkpoint.load_task(whole / "best" / "task")
     outcome(lambda: linked_pieces(task, line, "links:1"), "links:1")
@@ -121,7 +148,13 @@ def test_configuration_files(whole: Path, tmp_path: Path, data: st.DataObject, t
     registry.discover()
     path = tmp_path / ("config.toml" if toml else "config.json")
     if toml:
-        path.write_bytes(data.draw(mangled(b'preset = 1\n[model]\nd-model = 64\nnorm = "pre"\n[training]\nseed = 3\n')))
+        path.write_bytes(
+            data.draw(
+                mangled(b'preset = 1\n[model]\nd-model = 64\nnorm = "pre"\n[training]\nseed = 3\n')
+            )
+        )
     else:
-        path.write_text(json.dumps(data.draw(tampered(json.loads((whole / "config.json").read_text())))))
+        path.write_text(
+            json.dumps(data.draw(tampered(json.loads((whole / "config.json").read_text()))))
+        )
     outcome(lambda: resolve(TrainingConfig, {}, file=path), path)

@@ -32,20 +32,34 @@ VARIANTS = {
     "ByteNet": "--model=bytenet --num-layers=2 --d-model=16",
     "Deep-Att": "--model=deep_att --num-layers=2 --num-decoder-layers=2 --d-model=16 --d-embedding=12",
 }
-"""Models, attentions, and components and settings that keep a state of their own or draw random numbers."""
+"""Models, attentions, and components and settings that keep a state of their own or draw random
+numbers.
+"""
 
-CHOSEN = [pytest.param(name, marks=() if name in ("transformer", "GNMT") else only_long) for name in VARIANTS]
+CHOSEN = [
+    pytest.param(name, marks=() if name in ("transformer", "GNMT") else only_long)
+    for name in VARIANTS
+]
 
 
 @pytest.mark.parametrize("variant", CHOSEN)
 def test_killed_training(
-    forks: Any, tiny_data: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None], variant: str
+    forks: Any,
+    tiny_data: Path,
+    tmp_path: Path,
+    rounds: Any,
+    check_same: Callable[..., None],
+    variant: str,
 ) -> None:
-    """Before a change of a file: a checkpoint's, the metrics', the configuration's; or at any other moment."""
+    """Before a change of a file: a checkpoint's, the metrics', the configuration's; or at any other
+    moment.
+    """
     few, many = (3, 60) if variant == "transformer" else (1, 36)
 
     def train(run: Path, **order: Any) -> Any:
-        return forks.start("train", tiny_data, "--out", run, *forks.training, *VARIANTS[variant].split(), **order)
+        return forks.start(
+            "train", tiny_data, "--out", run, *forks.training, *VARIANTS[variant].split(), **order
+        )
 
     whole, run, draw = tmp_path / "whole", tmp_path / "run", random.Random(1)
     undisturbed, begun = train(whole, watched=str(whole)), time.monotonic()
@@ -61,7 +75,9 @@ def test_killed_training(
             killed.send(signal.SIGKILL)
             assert killed.code() in (0, -signal.SIGKILL)
         train(run).code(0)
-        check_same(f"SIGKILL at {place} of {undisturbed.changes} changes or {seconds} s", whole, run)
+        check_same(
+            f"SIGKILL at {place} of {undisturbed.changes} changes or {seconds} s", whole, run
+        )
         shutil.rmtree(run)
 
 
@@ -70,8 +86,8 @@ def test_leftovers_of_a_kill(
 ) -> None:
     """They are repaired, even if the run is finished.
 
-    `.old` is the only copy of a checkpoint and is restored, the other hidden ones are deleted, and so is an incomplete
-    line of metrics. An incomplete configuration is an error.
+    `.old` is the only copy of a checkpoint and is restored, the other hidden ones are deleted, and
+    so is an incomplete line of metrics. An incomplete configuration is an error.
     """
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
@@ -95,8 +111,12 @@ def test_leftovers_of_a_kill(
     assert str(run / "config.json") in other.err
 
 
-def test_a_killed_average_keeps_the_earlier_one(forks: Any, whole: Path, tmp_path: Path, rounds: Any) -> None:
-    """At any change of a file: the earlier checkpoint is kept or named in the message, or the new one is complete."""
+def test_a_killed_average_keeps_the_earlier_one(
+    forks: Any, whole: Path, tmp_path: Path, rounds: Any
+) -> None:
+    """At any change of a file: the earlier checkpoint is kept or named in the message, or the new
+    one is complete.
+    """
     out = tmp_path / "averaged"
     arguments = ("average", whole, "--last", "2", "--out", out, "--overwrite")
     forks.start(*arguments).code(0)

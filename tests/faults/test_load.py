@@ -7,7 +7,20 @@ from pathlib import Path
 from typing import Any
 
 QUICK = ("--beam", 1, "--max-length-offset", 1, "--device", "cpu")
-NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "twelve", "seventeen", "twenty-one"]
+NAMES = [
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "twelve",
+    "seventeen",
+    "twenty-one",
+]
 
 
 def translated(forks: Any, model: Path, lines: list[str], folder: Path) -> tuple[list[str], int]:
@@ -15,10 +28,14 @@ def translated(forks: Any, model: Path, lines: list[str], folder: Path) -> tuple
     (folder / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     started = forks.start("translate", model, "-i", folder / "in", "-o", folder / "out", *QUICK)
     started.code(0)
-    return (folder / "out").read_text(encoding="utf-8").split("\n")[:-1], int((started.folder / "peak").read_text())
+    return (folder / "out").read_text(encoding="utf-8").split("\n")[:-1], int(
+        (started.folder / "peak").read_text()
+    )
 
 
-def test_a_long_stream_in_order_and_constant_memory(forks: Any, model: Path, tmp_path: Path, rounds: Any) -> None:
+def test_a_long_stream_in_order_and_constant_memory(
+    forks: Any, model: Path, tmp_path: Path, rounds: Any
+) -> None:
     chance, many = random.Random(6), rounds(6_000, 100_000)
     lines = [" ".join(chance.choices(NAMES, k=chance.randint(0, 3))) for _ in range(many)]
     short, small = translated(forks, model, lines[: many // 3], tmp_path)
@@ -42,7 +59,9 @@ HOSTILE = [
 ]
 
 
-def test_hostile_lines_do_not_change_their_neighbours(forks: Any, model: Path, tmp_path: Path) -> None:
+def test_hostile_lines_do_not_change_their_neighbours(
+    forks: Any, model: Path, tmp_path: Path
+) -> None:
     sound = [NAMES[i % len(NAMES)] for i in range(2 * len(HOSTILE))]
     expected, _ = translated(forks, model, sound, tmp_path)
     lines = [

@@ -1,4 +1,6 @@
-"""Two machines, each a network namespace: one is lost in a training and comes back, and both translate a file."""
+"""Two machines, each a network namespace: one is lost in a training and comes back, and both
+translate a file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def ip(*arguments: object) -> None:
 
 
 class Machines:
-    """The namespaces NAME0 and NAME1, joined by a cable, in which NAME0 is 10.87.0.1 and NAME1 10.87.0.2."""
+    """The namespaces NAME0 and NAME1, joined by a cable, in which NAME0 is 10.87.0.1 and NAME1
+    10.87.0.2.
+    """
 
     def __init__(self, name: str) -> None:
         self.names = [f"{name}0", f"{name}1"]
@@ -38,7 +42,19 @@ class Machines:
     def build(self) -> None:
         for name in self.names:
             ip("netns", "add", name)
-        ip("link", "add", "cable", "netns", self.names[0], "type", "veth", "peer", "cable", "netns", self.names[1])
+        ip(
+            "link",
+            "add",
+            "cable",
+            "netns",
+            self.names[0],
+            "type",
+            "veth",
+            "peer",
+            "cable",
+            "netns",
+            self.names[1],
+        )
         for number, name in enumerate(self.names):
             ip("-n", name, "address", "add", f"10.87.0.{number + 1}/24", "dev", "cable")
             for device in ("lo", "cable"):
@@ -69,7 +85,9 @@ class Machines:
         }
         inside = map(str, ["ip", "netns", "exec", self.names[number], *command])
         with err.open("wb") as file:
-            return subprocess.Popen(list(inside), stderr=file, env={**os.environ, **settings}, start_new_session=True)
+            return subprocess.Popen(
+                list(inside), stderr=file, env={**os.environ, **settings}, start_new_session=True
+            )
 
 
 @pytest.fixture
@@ -93,14 +111,31 @@ def wait(condition: Callable[[], bool], *logs: Path) -> None:
 
 def steps(run: Path) -> list[int]:
     path = run / "metrics.jsonl"
-    return [json.loads(line)["step"] for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+    return (
+        [json.loads(line)["step"] for line in path.read_text().split("\n")[:-1]]
+        if path.exists()
+        else []
+    )
 
 
 @only_long
-def test_a_machine_is_lost_and_comes_back(forks: Any, machines: Machines, tiny_data: Path, tmp_path: Path) -> None:
-    """Its cable is pulled, and it starts anew: the run goes on from its last checkpoint, on both machines."""
+def test_a_machine_is_lost_and_comes_back(
+    forks: Any, machines: Machines, tiny_data: Path, tmp_path: Path
+) -> None:
+    """Its cable is pulled, and it starts anew: the run goes on from its last checkpoint, on both
+    machines.
+    """
     run, logs = tmp_path / "run", [tmp_path / name for name in ("first", "second", "again")]
-    more = ("--log-every", 1, "--max-steps", 1_000_000, "--save-every", 10, "--timeout-minutes", 0.2)
+    more = (
+        "--log-every",
+        1,
+        "--max-steps",
+        1_000_000,
+        "--save-every",
+        10,
+        "--timeout-minutes",
+        0.2,
+    )
     arguments = (tiny_data, "--out", run, *forks.tiny, *more)
     started = [machines.train(number, logs[number], *arguments) for number in (0, 1)]
     try:
@@ -125,9 +160,15 @@ def test_a_machine_is_lost_and_comes_back(forks: Any, machines: Machines, tiny_d
 
 
 @only_long
-def test_two_machines_translate_a_file(forks: Any, machines: Machines, model: Path, tmp_path: Path) -> None:
-    """Of four processes, two on each machine, one is killed; torchrun starts all again, and parts are kept."""
-    (tmp_path / "in").write_text("".join(f"{name}\n" for name in ["one", "twenty-two", "", "three hundred"] * 25))
+def test_two_machines_translate_a_file(
+    forks: Any, machines: Machines, model: Path, tmp_path: Path
+) -> None:
+    """Of four processes, two on each machine, one is killed; torchrun starts all again, and parts
+    are kept.
+    """
+    (tmp_path / "in").write_text(
+        "".join(f"{name}\n" for name in ["one", "twenty-two", "", "three hundred"] * 25)
+    )
     command = ("translate", model, "--input", tmp_path / "in", "--read-ahead", 4, "--device", "cpu")
     forks.start(*command, "--output", tmp_path / "alone").code(0)
     logs = [tmp_path / name for name in ("first", "second")]

@@ -76,7 +76,10 @@ def full_above(numbers: int) -> Callable[..., Any]:
 
 @pytest.mark.usefixtures("_trial")
 def test_micro_batches_double_until_they_fit_and_a_resumed_run_has_as_many(
-    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Gradients, "add", full_above(200))
@@ -88,9 +91,16 @@ def test_micro_batches_double_until_they_fit_and_a_resumed_run_has_as_many(
 
 
 @pytest.mark.usefixtures("_trial")
-@pytest.mark.parametrize(("given", "limit", "message"), [(1, 200, "try --micro-batches 2"), (None, 1, "of 1 sentence")])
+@pytest.mark.parametrize(
+    ("given", "limit", "message"), [(1, 200, "try --micro-batches 2"), (None, 1, "of 1 sentence")]
+)
 def test_too_little_memory_is_found_before_the_first_step(
-    given: int | None, limit: int, message: str, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: int | None,
+    limit: int,
+    message: str,
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Gradients, "add", full_above(limit))
     with pytest.raises(TrainingError, match=f"out of memory on a micro-batch.*{message}"):
@@ -99,22 +109,31 @@ def test_too_little_memory_is_found_before_the_first_step(
 
 
 @pytest.mark.usefixtures("_trial")
-def test_a_model_that_is_too_large(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_too_large(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def failing(tensor: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "empty_like", failing)
-    with pytest.raises(TrainingError, match="the optimizer's state do not fit into this GPU; choose a smaller model"):
+    with pytest.raises(
+        TrainingError,
+        match="the optimizer's state do not fit into this GPU; choose a smaller model",
+    ):
         run(tiny_data, tmp_path / "run")
 
 
 @pytest.mark.usefixtures("_trial")
-def test_layers_that_cannot_be_compiled(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_cannot_be_compiled(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a GPU without a C compiler."""
 
     def failing(self: Gradients, *more: Any, **values: Any) -> Any:
         raise torch._dynamo.exc.TorchDynamoException("Failed to find C compiler\nmore")
 
     monkeypatch.setattr(Gradients, "add", failing)
-    with pytest.raises(TrainingError, match="cannot be compiled: Failed to find C compiler; --no-compile trains"):
+    with pytest.raises(
+        TrainingError, match="cannot be compiled: Failed to find C compiler; --no-compile trains"
+    ):
         run(tiny_data, tmp_path / "run")

@@ -1,4 +1,6 @@
-"""`nmt translate` and `nmt score-targets` under torchrun: the output of one process, and finished parts survive."""
+"""`nmt translate` and `nmt score-targets` under torchrun: the output of one process, and finished
+parts survive.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,13 @@ WINDOW = ("--read-ahead", 4, "--device", "cpu")  # 25 windows of the input
 def text(tmp_path: Path) -> Path:
     """Lines, some of them empty, too long or not UTF-8."""
     chance = random.Random(1)
-    lines = [" ".join(chance.choices(NAMES, k=chance.choice([0, 1, 1, 2, 3, 12]))) for _ in range(100)]
+    lines = [
+        " ".join(chance.choices(NAMES, k=chance.choice([0, 1, 1, 2, 3, 12]))) for _ in range(100)
+    ]
     lines[50] += "\udcff"
-    (tmp_path / "text.gz").write_bytes(gzip.compress("\n".join(lines).encode(errors="surrogateescape")))
+    (tmp_path / "text.gz").write_bytes(
+        gzip.compress("\n".join(lines).encode(errors="surrogateescape"))
+    )
     return tmp_path / "text.gz"
 
 
@@ -34,7 +40,9 @@ def remains(folder: Path) -> list[Path]:
 
 def messages(started: list[Any]) -> list[str]:
     """The error messages of all processes."""
-    return [line for process in started for line in process.err.split("\n") if line.startswith("nmt: ")]
+    return [
+        line for process in started for line in process.err.split("\n") if line.startswith("nmt: ")
+    ]
 
 
 def summary(err: str) -> list[str]:
@@ -50,18 +58,33 @@ def summary(err: str) -> list[str]:
     ],
 )
 def test_several_processes_translate_as_one(
-    forks: Any, start_ranks: Callable[..., Any], model: Path, text: Path, tmp_path: Path, ranks: int, flags: Any
+    forks: Any,
+    start_ranks: Callable[..., Any],
+    model: Path,
+    text: Path,
+    tmp_path: Path,
+    ranks: int,
+    flags: Any,
 ) -> None:
     (tmp_path / "prefix").write_text("ein\n\n" * 50)
     names = {"PREFIX": tmp_path / "prefix", "LINKS": tmp_path / "links"}
-    command = ("translate", model, "--input", text, *WINDOW, *(names.get(flag, flag) for flag in flags))
+    command = (
+        "translate",
+        model,
+        "--input",
+        text,
+        *WINDOW,
+        *(names.get(flag, flag) for flag in flags),
+    )
     alone = forks.start(*command, "--output", tmp_path / "alone.gz")
     alone.code(0)
     links = names["LINKS"].read_bytes() if names["LINKS"].exists() else None
     names["LINKS"].unlink(missing_ok=True)
     started = start_ranks(ranks, *command, "--output", tmp_path / "out.gz")
     assert [process.code() for process in started] == [0] * ranks
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == gzip.decompress((tmp_path / "alone.gz").read_bytes())
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == gzip.decompress(
+        (tmp_path / "alone.gz").read_bytes()
+    )
     assert links == (names["LINKS"].read_bytes() if names["LINKS"].exists() else None)
     assert summary(started[0].err) == summary(alone.err)
     assert [process.err for process in started[1:]] == [""] * (ranks - 1)
@@ -105,13 +128,17 @@ def test_a_rank_is_killed_and_finished_parts_are_kept(
     expected = alone.read_text().splitlines()
     found = iter(out.read_text().splitlines())
     for number in range(1, 26):
-        lines = expected[4 * number - 4 : 4 * number] if number % 3 == 1 and number > 1 else ["marked"]
+        lines = (
+            expected[4 * number - 4 : 4 * number] if number % 3 == 1 and number > 1 else ["marked"]
+        )
         assert list(itertools.islice(found, len(lines))) == lines
     assert "translated 100 lines" in again[0].err
     assert remains(tmp_path) == []
 
 
-def test_processes_need_files_that_they_share(start_ranks: Callable[..., Any], model: Path, text: Path) -> None:
+def test_processes_need_files_that_they_share(
+    start_ranks: Callable[..., Any], model: Path, text: Path
+) -> None:
     started = start_ranks(2, "translate", model, "--input", text, *WINDOW)
     assert started[0].code() == 2
     started[1].send(signal.SIGTERM)  # as torchrun does

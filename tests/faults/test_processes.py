@@ -1,4 +1,6 @@
-"""Several processes: the losses of one, and a rank that is killed, stops or fails ends all with one message."""
+"""Several processes: the losses of one, and a rank that is killed, stops or fails ends all with one
+message.
+"""
 
 from __future__ import annotations
 
@@ -38,27 +40,38 @@ def tensors_of_training(folder: Path) -> dict[str, torch.Tensor]:
 
 def messages(started: list[Any]) -> list[str]:
     """The error messages of all processes."""
-    return [line for process in started for line in process.err.split("\n") if line.startswith("nmt: ")]
+    return [
+        line for process in started for line in process.err.split("\n") if line.startswith("nmt: ")
+    ]
 
 
 def figures(run: Path) -> list[dict[str, float]]:
     """Figures of each step that do not depend on the number of processes."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
-    return [{name: line[name] for name in ("step", "loss", "gradient_norm", "target_tokens")} for line in lines]
+    return [
+        {name: line[name] for name in ("step", "loss", "gradient_norm", "target_tokens")}
+        for line in lines
+    ]
 
 
-@pytest.mark.parametrize("size", [(20,), pytest.param((400, "--micro-batches", 6), marks=only_long)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(20,), pytest.param((400, "--micro-batches", 6), marks=only_long)], ids=str
+)
 def test_the_number_of_processes_may_change(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, size: tuple[object, ...]
 ) -> None:
-    """Each part of a run by another number of processes: the same batches, losses and gradients, up to rounding.
+    """Each part of a run by another number of processes: the same batches, losses and gradients, up
+    to rounding.
 
-    Updates have one to five sentences, and processes one micro-batch or none; or processes have several micro-batches.
+    Updates have one to five sentences, and processes one micro-batch or none; or processes have
+    several micro-batches.
     """
     settings = (*LOGGED, "--batch-tokens", *size)
     forks.train(tiny_data, tmp_path / "one", *settings, "--max-steps", 8).code(0)
     for processes, last in ((2, 4), (4, 8)):
-        for process in ranks(processes, tiny_data, tmp_path / "several", *settings, "--max-steps", last):
+        for process in ranks(
+            processes, tiny_data, tmp_path / "several", *settings, "--max-steps", last
+        ):
             process.code(0)
     one, several = figures(tmp_path / "one"), figures(tmp_path / "several")
     assert len(several) == 8
@@ -89,9 +102,15 @@ def test_observers_of_two_processes(ranks: Any, tiny_data: Path, tmp_path: Path)
         f"--{name.replace('_', '-')}" if value is True else f"--{name.replace('_', '-')}={value}"
         for name, value in values.items()
     ]
-    for run, ends, flags in (("plain", (4,), []), ("whole", (4,), switches), ("parts", (2, 4), switches)):
+    for run, ends, flags in (
+        ("plain", (4,), []),
+        ("whole", (4,), switches),
+        ("parts", (2, 4), switches),
+    ):
         for end in ends:
-            for process in ranks(2, tiny_data, tmp_path / run, *LOGGED, "--save-every", 2, "--max-steps", end, *flags):
+            for process in ranks(
+                2, tiny_data, tmp_path / run, *LOGGED, "--save-every", 2, "--max-steps", end, *flags
+            ):
                 process.code(0)
     plain, observed = trained(tmp_path / "plain"), trained(tmp_path / "whole")
     assert all(torch.equal(observed[name], weight) for name, weight in plain.items())
@@ -101,8 +120,20 @@ def test_observers_of_two_processes(ranks: Any, tiny_data: Path, tmp_path: Path)
 def test_frozen_parameters_and_the_best_are_those_of_one_process(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """The ranks share the validation set, and all stop when BLEU no longer rises: here, it is always the same."""
-    settings = (*LOGGED, "--freeze", "encoder", "--best-by", "bleu", "--patience", 1, "--learning-rate-scale", 0)
+    """The ranks share the validation set, and all stop when BLEU no longer rises: here, it is
+    always the same.
+    """
+    settings = (
+        *LOGGED,
+        "--freeze",
+        "encoder",
+        "--best-by",
+        "bleu",
+        "--patience",
+        1,
+        "--learning-rate-scale",
+        0,
+    )
     forks.train(tiny_data, tmp_path / "one", *settings).code(0)
     for process in ranks(2, tiny_data, tmp_path / "two", *settings):
         process.code(0)
@@ -116,12 +147,16 @@ def test_frozen_parameters_and_the_best_are_those_of_one_process(
 def test_a_rank_is_killed(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned: int) -> None:
     """The other ranks end with one message, long before the timeout."""
     started = ranks(3, tiny_data, tmp_path / "run", poison="dies", poisoned=poisoned)
-    assert [process.code() for process in started] == [-signal.SIGKILL if i == poisoned else 1 for i in range(3)]
+    assert [process.code() for process in started] == [
+        -signal.SIGKILL if i == poisoned else 1 for i in range(3)
+    ]
     (message,) = messages(started)
     assert "another rank failed" in message
 
 
-def test_ranks_that_read_different_files(forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+def test_ranks_that_read_different_files(
+    forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     assert forks.train(tiny_data, run, "--max-steps", 4).code() == 0
     started = ranks(2, tiny_data, run, poison="sees_no_checkpoint")
@@ -180,10 +215,23 @@ def test_a_signal_to_one_process_stops_all(ranks: Any, tiny_data: Path, tmp_path
 
 def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
     launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 1".split()
-    arguments = ("train", tiny_data, "--out", tmp_path / "run", *forks.tiny, *LOGGED, "--max-steps", 8)
+    arguments = (
+        "train",
+        tiny_data,
+        "--out",
+        tmp_path / "run",
+        *forks.tiny,
+        *LOGGED,
+        "--max-steps",
+        8,
+    )
     command = [sys.executable, *launcher, HERE / "rank.py", "dies_once", *arguments]
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("nmt: ") <= 1  # torchrun may end the other rank before its message
@@ -191,34 +239,71 @@ def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path) 
     assert [line["step"] for line in figures(tmp_path / "run")] == list(range(1, 9))
 
 
-EXPERTS = (*LOGGED, "--model", "moe_transformer", "--experts", 4, "--micro-batches", 5, "--clip-norm", 0.5)
+EXPERTS = (
+    *LOGGED,
+    "--model",
+    "moe_transformer",
+    "--experts",
+    4,
+    "--micro-batches",
+    5,
+    "--clip-norm",
+    0.5,
+)
 
 
-def test_experts_are_divided_among_processes(forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    """The losses of one process, up to rounding; checkpoints are whole, so the number of processes may change."""
+def test_experts_are_divided_among_processes(
+    forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path
+) -> None:
+    """The losses of one process, up to rounding; checkpoints are whole, so the number of processes
+    may change.
+    """
     forks.train(tiny_data, tmp_path / "one", *EXPERTS, "--max-steps", 6).code(0)
     for processes, last in ((2, 3), (4, 6)):
         more = (*EXPERTS, "--model-parallel", "--max-steps", last)
         for process in ranks(processes, tiny_data, tmp_path / "several", *more):
             process.code(0)
-    for found, expected in zip(figures(tmp_path / "several"), figures(tmp_path / "one"), strict=True):
+    for found, expected in zip(
+        figures(tmp_path / "several"), figures(tmp_path / "one"), strict=True
+    ):
         assert found == pytest.approx(expected, rel=1e-4)
-    several, one = (checkpoint.load_model(checkpoint.locate(tmp_path / run))[0] for run in ("several", "one"))
+    several, one = (
+        checkpoint.load_model(checkpoint.locate(tmp_path / run))[0] for run in ("several", "one")
+    )
     torch.testing.assert_close(several.state_dict(), one.state_dict(), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("in_a_save", [0, pytest.param(1, marks=only_long)])
-def test_divided_experts_of_a_killed_run(ranks: Any, tiny_data: Path, tmp_path: Path, in_a_save: int) -> None:
-    """Killed in an update and in a save, the same command resumes it to the same weights, bit for bit."""
-    settings = (*EXPERTS, "--model-parallel", "--save-every", 1, "--max-steps", 6, "--ema-decay", 0.5)
+def test_divided_experts_of_a_killed_run(
+    ranks: Any, tiny_data: Path, tmp_path: Path, in_a_save: int
+) -> None:
+    """Killed in an update and in a save, the same command resumes it to the same weights, bit for
+    bit.
+    """
+    settings = (
+        *EXPERTS,
+        "--model-parallel",
+        "--save-every",
+        1,
+        "--max-steps",
+        6,
+        "--ema-decay",
+        0.5,
+    )
     for process in ranks(2, tiny_data, tmp_path / "whole", *settings):
         process.code(0)
     for poison, poisoned in (("dies", 1 - in_a_save), ("dies_in_a_save", in_a_save)):
-        started = ranks(2, tiny_data, tmp_path / "killed", *settings, poison=poison, poisoned=poisoned)
-        assert [process.code() for process in started] == [-signal.SIGKILL if i == poisoned else 1 for i in range(2)]
+        started = ranks(
+            2, tiny_data, tmp_path / "killed", *settings, poison=poison, poisoned=poisoned
+        )
+        assert [process.code() for process in started] == [
+            -signal.SIGKILL if i == poisoned else 1 for i in range(2)
+        ]
         assert 0 < checkpoint.read_contents(checkpoint.locate(tmp_path / "killed")).step < 6
     for process in ranks(2, tiny_data, tmp_path / "killed", *settings):
         process.code(0)
     whole, killed = (checkpoint.locate(tmp_path / run) for run in ("whole", "killed"))
-    for one, other in ((load(whole), load(killed)) for load in (checkpoint.load_weights, tensors_of_training)):
+    for one, other in (
+        (load(whole), load(killed)) for load in (checkpoint.load_weights, tensors_of_training)
+    ):
         assert all(torch.equal(one[name], other[name]) for name in one)

@@ -1,4 +1,6 @@
-"""Signals: the update is finished and saved, the exit code is 128 + the signal, and the run resumes exactly."""
+"""Signals: the update is finished and saved, the exit code is 128 + the signal, and the run resumes
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from nmt_cli import checkpoint
 
 def stop(step: int, number: int = signal.SIGTERM) -> dict[str, Any]:
     """The order to send a signal in the middle of a step."""
-    return {"poison": "asked_to_stop", "environment": {"STOP_AT": str(step), "STOP_BY": str(int(number))}}
+    return {
+        "poison": "asked_to_stop",
+        "environment": {"STOP_AT": str(step), "STOP_BY": str(int(number))},
+    }
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
@@ -30,12 +35,19 @@ def test_a_signal(forks: Any, tiny_data: Path, tmp_path: Path, number: signal.Si
 
 
 def test_nohup_and_standard_error_without_a_reader(
-    forks: Any, tiny_data: Path, whole: Path, changes: int, tmp_path: Path, check_same: Callable[..., None]
+    forks: Any,
+    tiny_data: Path,
+    whole: Path,
+    changes: int,
+    tmp_path: Path,
+    check_same: Callable[..., None],
 ) -> None:
     """As in `nohup nmt train ... 2>&1 | head`: the run goes on."""
     run = tmp_path / "run"
     hangup = {str(round(0.4 * changes)): signal.SIGHUP}
-    forks.train(tiny_data, run, watched=str(run), signals=hangup, poison="with_nohup_and_without_reader").code(0)
+    forks.train(
+        tiny_data, run, watched=str(run), signals=hangup, poison="with_nohup_and_without_reader"
+    ).code(0)
     check_same("SIGHUP under nohup, and a closed pipe: goes on", whole, run)
 
 
@@ -49,7 +61,9 @@ def test_a_second_interrupt_stops_at_once(
     check_same: Callable[..., None],
 ) -> None:
     """Also in the middle of the save after the first one."""
-    for place in random.Random(5).sample(range(round(0.2 * changes), round(0.55 * changes)), rounds(1, 12)):
+    for place in random.Random(5).sample(
+        range(round(0.2 * changes), round(0.55 * changes)), rounds(1, 12)
+    ):
         run = tmp_path / str(place)
         twice = {str(place): signal.SIGINT, str(place + 3): signal.SIGINT}
         started = forks.train(tiny_data, run, watched=str(run), signals=twice)
@@ -62,7 +76,10 @@ def test_checkpoints_at_validations_do_not_count_among_the_last(whole: Path) -> 
     kept = ["step-00000008", "step-00000010", "step-00000012"]
     assert [folder.name for folder in checkpoint.checkpoints_of(whole)] == kept
     best = checkpoint.read_contents(whole / "best").step
-    assert {folder.name for folder in (whole / "checkpoints").iterdir()} == {*kept, f"best-{best:08d}"}
+    assert {folder.name for folder in (whole / "checkpoints").iterdir()} == {
+        *kept,
+        f"best-{best:08d}",
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,7 +101,9 @@ def test_a_signal_before_pending_actions(
     step: int,
     pending: list[str],
 ) -> None:
-    """The resumed run does them first: metrics, the best checkpoint and what is kept are the undisturbed run's."""
+    """The resumed run does them first: metrics, the best checkpoint and what is kept are the
+    undisturbed run's.
+    """
     run = tmp_path / "run"
     forks.train(tiny_data, run, **stop(step)).code(128 + signal.SIGTERM)
     newest = checkpoint.locate(run)
@@ -104,12 +123,17 @@ def test_a_pending_validation_without_its_data(
     run = tmp_path / "run"
     forks.train(tiny_data, run, **stop(3)).code(128 + signal.SIGTERM)
     forks.start("train", unvalidated_data, "--resume", run, "--max-steps", 6).code(0)
-    assert [folder.name for folder in checkpoint.checkpoints_of(run)][-2:] == ["step-00000004", "step-00000006"]
+    assert [folder.name for folder in checkpoint.checkpoints_of(run)][-2:] == [
+        "step-00000004",
+        "step-00000006",
+    ]
     assert "validation_loss" not in (run / "metrics.jsonl").read_text()
 
 
 def test_repeated_signals_then_the_end(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    """Each signal's checkpoint replaces the one before. If the run ends at this step, a final checkpoint is saved."""
+    """Each signal's checkpoint replaces the one before. If the run ends at this step, a final
+    checkpoint is saved.
+    """
     run = tmp_path / "run"
     for step in (1, 2):
         forks.train(tiny_data, run, "--save-every", 4, **stop(step)).code(128 + signal.SIGTERM)
@@ -120,7 +144,9 @@ def test_repeated_signals_then_the_end(forks: Any, tiny_data: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_stopped_translation_leaves_no_file(forks: Any, model: Path, tmp_path: Path, number: int) -> None:
+def test_a_stopped_translation_leaves_no_file(
+    forks: Any, model: Path, tmp_path: Path, number: int
+) -> None:
     """The signal comes when the hidden file has been made."""
     (tmp_path / "in").write_text("one\n" * 50)
     folder = tmp_path / "folder"

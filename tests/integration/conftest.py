@@ -19,9 +19,13 @@ Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def nmt(forked_nmt: Path) -> Nmt:
-    """Runs `nmt ARGUMENTS`, and fails unless it ends with the exit code `code` and without a traceback."""
+    """Runs `nmt ARGUMENTS`, and fails unless it ends with the exit code `code` and without a
+    traceback.
+    """
 
-    def run(*arguments: object, stdin: str = "", code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, stdin: str = "", code: int = 0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [forked_nmt, *map(str, arguments)],
             input=stdin,
@@ -64,21 +68,39 @@ def core(nmt: Nmt, tmp_path_factory: pytest.TempPathFactory) -> Nmt:
 def data(core: Nmt, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, prepared."""
     folder = tmp_path_factory.mktemp("prepared") / "data"
-    splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", corpus / split)]
-    core("prepare", "--source-lang", "en", "--target-lang", "de", *splits, "--vocab-size", 120, "--out", folder)
+    splits = [
+        part for split in ("train", "valid", "test") for part in (f"--{split}", corpus / split)
+    ]
+    core(
+        "prepare",
+        "--source-lang",
+        "en",
+        "--target-lang",
+        "de",
+        *splits,
+        "--vocab-size",
+        120,
+        "--out",
+        folder,
+    )
     return folder
 
 
 TRAINING = (
-    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 2 --warmup-steps 100 --learning-rate-scale 0.5 "
+    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 2 --warmup-steps 100 --learning-rate-scale "
+    "0.5 "
     "--batch-tokens 1024 --max-steps 400 --save-every 50 --keep-last 5 --seed 1"
 ).split()
 """A model that learns number names in seconds."""
 
 
 @pytest.fixture(scope="session")
-def training(core: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
-    """A finished run, the modules that its training imported, and what the same command writes after it."""
+def training(
+    core: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str], str]:
+    """A finished run, the modules that its training imported, and what the same command writes
+    after it.
+    """
     folder = tmp_path_factory.mktemp("runs")
     command = ("train", data, *TRAINING, "--out", folder / "run")
     core(*command, **{MODULES: str(folder / "modules")})

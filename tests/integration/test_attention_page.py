@@ -20,16 +20,30 @@ from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 LAYERS, HEADS = 2, 3
 WORDS = "one two three four five six seven"
-NASTY = ("</script>", "<script>document.title='broken'</script>", "<b>", "&amp;", "{{data}}", "\\u003c", "'\"`", "אבג")
+NASTY = (
+    "</script>",
+    "<script>document.title='broken'</script>",
+    "<b>",
+    "&amp;",
+    "{{data}}",
+    "\\u003c",
+    "'\"`",
+    "אבג",
+)
 LINES = (WORDS, " ".join(NASTY), "two one")
 
 
 def saved(folder: Path, **fields: Any) -> Path:
     """A checkpoint of random weights whose words are WORDS and the nasty ones."""
     registry.discover()
-    task = TranslationTask(TranslationConfig(source_lang="en", target_lang="de", subwords="none", vocab_size=100))
+    task = TranslationTask(
+        TranslationConfig(source_lang="en", target_lang="de", subwords="none", vocab_size=100)
+    )
     task.learn([(" ".join(LINES), " ".join(LINES))])
-    sections = {"model": {"num_layers": LAYERS, "d_model": 12, **fields}, "attention": {"name": "full"}}
+    sections = {
+        "model": {"num_layers": LAYERS, "d_model": 12, **fields},
+        "attention": {"name": "full"},
+    }
     vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
     contents = Contents(sections, *vocabulary, 1, "run")
     with torch.random.fork_rng():
@@ -69,13 +83,19 @@ def test_the_page_opens_without_network_or_errors(browser: Browser, page: Path) 
     browser.open(page)
     assert browser.evaluate("document.getElementById('problem').hidden")
     assert browser.evaluate("document.querySelectorAll('#grid button').length") == LAYERS * HEADS
-    assert browser.evaluate("[...document.querySelectorAll('#sentence option')].map(o => o.textContent)") == [
-        f"{number}. {line}" for number, line in enumerate(LINES, start=1)
-    ]
+    assert browser.evaluate(
+        "[...document.querySelectorAll('#sentence option')].map(o => o.textContent)"
+    ) == [f"{number}. {line}" for number, line in enumerate(LINES, start=1)]
     assert shown(browser)["kind"] == "cross"
-    requests = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    requests = [
+        e["params"]["request"]["url"]
+        for e in browser.events
+        if e["method"] == "Network.requestWillBeSent"
+    ]
     assert {url.split(":")[0] for url in requests} <= {"file", "data"}
-    assert [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")] == []
+    assert [
+        e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
+    ] == []
 
 
 def test_weights_are_the_model_s(browser: Browser, page: Path, model: Path) -> None:
@@ -94,12 +114,22 @@ def test_weights_are_the_model_s(browser: Browser, page: Path, model: Path) -> N
 
 @pytest.mark.parametrize("view", ["heat", "lines"])
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_tokens_that_look_like_markup_stay_text(browser: Browser, page: Path, kind: str, view: str) -> None:
+def test_tokens_that_look_like_markup_stay_text(
+    browser: Browser, page: Path, kind: str, view: str
+) -> None:
     browser.open(page, f"#sentence=2&kind={kind}&view={view}&layer=1&heads=2")
-    assert shown(browser) | {"sentence": "2", "kind": kind, "view": view, "layer": "1", "heads": "2"} == shown(browser)
+    assert shown(browser) | {
+        "sentence": "2",
+        "kind": kind,
+        "view": view,
+        "layer": "1",
+        "heads": "2",
+    } == shown(browser)
     assert browser.evaluate("document.title").startswith("Attention")
     assert browser.evaluate("document.getElementById('source').textContent") == LINES[1]
-    labels = browser.evaluate(f"[...document.querySelectorAll('#{view} .token')].map(t => t.textContent)")
+    labels = browser.evaluate(
+        f"[...document.querySelectorAll('#{view} .token')].map(t => t.textContent)"
+    )
     if kind != "decoder":
         assert labels[-len(NASTY) - 1 :] == [*NASTY, "⟨end⟩"]
     else:
@@ -113,11 +143,15 @@ def test_the_mouse_selects_heads_and_cells(browser: Browser, page: Path) -> None
     words = [*(f"“{word}”" for word in WORDS.split()), "⟨end⟩"]
     size = len(words)
     browser.point("#heat canvas", 2.5 / size, 1.5 / size)
-    row, column, share = browser.evaluate("[...document.querySelectorAll('#readout b')].map(b => b.textContent)")
+    row, column, share = browser.evaluate(
+        "[...document.querySelectorAll('#readout b')].map(b => b.textContent)"
+    )
     assert (row, column) == ("“two”", "“three”")
     weight = browser.evaluate(f"weights.encoder[(1 * {HEADS} + 2) * {size * size} + {size} + 2]")
     assert float(share.removesuffix(" %")) == pytest.approx(100 * weight, abs=0.5)
-    assert browser.evaluate("[...document.querySelectorAll('#heat .token.on')].map(t => t.textContent)") == [
+    assert browser.evaluate(
+        "[...document.querySelectorAll('#heat .token.on')].map(t => t.textContent)"
+    ) == [
         "two",
         "three",
     ]
@@ -133,7 +167,8 @@ def test_the_keyboard_reaches_all_controls(browser: Browser, page: Path) -> None
         browser.press("Tab")
         reached.append(
             browser.evaluate(
-                "(e => e.closest('#grid, #heads')?.id ?? (e.id || e.name || e.tagName))(document.activeElement)"
+                "(e => e.closest('#grid, #heads')?.id ?? (e.id || e.name || "
+                "e.tagName))(document.activeElement)"
             )
         )
         if reached[-1] == "grid":
@@ -141,20 +176,36 @@ def test_the_keyboard_reaches_all_controls(browser: Browser, page: Path) -> None
             browser.press("ArrowDown")
         if reached[-1] == "heat":
             break
-    assert reached == ["sentence", "next", "kind", "grid", "view", *["heads"] * 4, "scaling", "name", "heat"]
+    assert reached == [
+        "sentence",
+        "next",
+        "kind",
+        "grid",
+        "view",
+        *["heads"] * 4,
+        "scaling",
+        "name",
+        "heat",
+    ]
     assert (shown(browser)["layer"], shown(browser)["heads"]) == ("2", "2")
     browser.press("ArrowDown")
     browser.press("ArrowDown")
     browser.press("ArrowRight")
-    last = browser.evaluate("[...document.querySelectorAll('#heat .token.on')].map(t => t.textContent)")
+    last = browser.evaluate(
+        "[...document.querySelectorAll('#heat .token.on')].map(t => t.textContent)"
+    )
     assert last[1] == "two"
     assert browser.evaluate("document.getElementById('cursor').hidden") is False
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_follow_the_weights_in_light_and_dark(browser: Browser, page: Path, scheme: str) -> None:
+def test_colours_follow_the_weights_in_light_and_dark(
+    browser: Browser, page: Path, scheme: str
+) -> None:
     """The largest weight has the most contrast with the background, the smallest the least."""
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
     browser.open(page, "#kind=encoder&layer=1&heads=1&scale=own")
     paper, ink, cells, weights = browser.evaluate(
         """(() => { const c = document.querySelector('#heat canvas');
@@ -173,14 +224,25 @@ def test_colours_follow_the_weights_in_light_and_dark(browser: Browser, page: Pa
     assert max(distances) > 100
 
 
-def test_a_model_with_one_attention_has_no_choice_of_kinds_layers_and_heads(browser: Browser, tmp_path: Path) -> None:
+def test_a_model_with_one_attention_has_no_choice_of_kinds_layers_and_heads(
+    browser: Browser, tmp_path: Path
+) -> None:
     model = saved(tmp_path / "gnmt", name="gnmt", tie_embeddings=True)
     browser.open(page_of(model, tmp_path / "page.html"), "#kind=encoder&view=heat")
     assert shown(browser)["kind"] == "cross"
     assert browser.evaluate("document.getElementById('problem').hidden")
-    visible = "[...document.querySelectorAll('fieldset, section, #heads')].filter(e => e.offsetParent)"
+    visible = (
+        "[...document.querySelectorAll('fieldset, section, #heads')].filter(e => e.offsetParent)"
+    )
     assert browser.evaluate(f"{visible}.map(e => e.id)") == ["detail", "view", "scaling", "name"]
-    assert browser.evaluate("document.querySelector('details [data-kind=encoder]').offsetParent") is None
-    labels = browser.evaluate("[...document.querySelectorAll('#heat .token')].map(t => t.textContent)")
+    assert (
+        browser.evaluate("document.querySelector('details [data-kind=encoder]').offsetParent")
+        is None
+    )
+    labels = browser.evaluate(
+        "[...document.querySelectorAll('#heat .token')].map(t => t.textContent)"
+    )
     assert labels[-len(WORDS.split()) - 1 :] == [*WORDS.split(), "⟨end⟩"]
-    assert [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")] == []
+    assert [
+        e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")
+    ] == []

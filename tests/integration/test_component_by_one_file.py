@@ -22,7 +22,9 @@ SMALL = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 512 
 
 def save_example(name: str, folder: Path) -> None:
     """Save the example of the guide that it says to save as `name`."""
-    example = re.search(rf"`{name}`.*?```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    example = re.search(
+        rf"`{name}`.*?```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert example is not None
     (folder / name).write_text(example[1], encoding="utf-8")
 
@@ -38,10 +40,27 @@ def contracts(tmp_path_factory: pytest.TempPathFactory) -> str:
     modules = ["bag_of_words", "tempered", "spreadsheet"]
     for module in modules:
         save_example(f"{module}.py", folder)
-    checks = [sys.executable, "-m", "pytest", "-rA", "-q", "-p", "no:cacheprovider", ROOT / "tests" / "contracts"]
-    environment = {**os.environ, "PYTHONPATH": path_with(folder), "NMT_COMPONENTS": " ".join(modules)}
+    checks = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        ROOT / "tests" / "contracts",
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path_with(folder),
+        "NMT_COMPONENTS": " ".join(modules),
+    }
     checked = subprocess.run(
-        [*checks, "-k", " or ".join(modules)], env=environment, capture_output=True, text=True, check=False
+        [*checks, "-k", " or ".join(modules)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert checked.returncode == 0, checked.stdout
     return checked.stdout
@@ -59,9 +78,14 @@ def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(
     flags = "--d-model 16 --batch-tokens 512 --warmup-steps 5 --learning-rate-scale 0.5 --max-steps 20 --log-every 5"
     chosen = (*imported, "--import", "bag_presets", "--preset", "bag_small", *flags.split())
     trained = nmt("train", data, *chosen, "--out", tmp_path / "a run", **place)
-    metrics = [json.loads(line) for line in (tmp_path / "a run" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    metrics = [
+        json.loads(line)
+        for line in (tmp_path / "a run" / "metrics.jsonl").read_text("utf-8").splitlines()
+    ]
     assert metrics[-1]["loss"] < metrics[0]["loss"]
-    report, following = re.findall(r"^(?:report|next): nmt (.*)$", trained.stderr, re.MULTILINE)  # they run as they are
+    report, following = re.findall(
+        r"^(?:report|next): nmt (.*)$", trained.stderr, re.MULTILINE
+    )  # they run as they are
     nmt(*shlex.split(report), **place)
     translated = nmt(*shlex.split(following), stdin="forty-two\nseven\n", **place)
     assert translated.stdout.count("\n") == 2
@@ -77,16 +101,22 @@ def test_an_attention_in_one_file_keeps_its_contract_trains_and_translates(
     nmt("train", data, *SMALL, *chosen, "--out", tmp_path / "run", **place)
     config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert config["attention"] == {"name": "tempered", "temperature": 1.5}
-    translated = nmt("translate", tmp_path / "run", "--import", "tempered", stdin="forty-two\nseven\n", **place)
+    translated = nmt(
+        "translate", tmp_path / "run", "--import", "tempered", stdin="forty-two\nseven\n", **place
+    )
     assert translated.stdout.count("\n") == 2
 
 
-def test_a_length_penalty_in_one_file_makes_outputs_longer(nmt: Nmt, data: Path, tmp_path: Path) -> None:
+def test_a_length_penalty_in_one_file_makes_outputs_longer(
+    nmt: Nmt, data: Path, tmp_path: Path
+) -> None:
     save_example("reward.py", tmp_path)
     nmt("train", data, *SMALL, "--out", tmp_path / "run")
     lengths = []
     for flags in ((), ("--import", "reward", "--length-reward", "50")):
-        translated = nmt("translate", tmp_path / "run", *flags, stdin="forty-two\n", PYTHONPATH=str(tmp_path))
+        translated = nmt(
+            "translate", tmp_path / "run", *flags, stdin="forty-two\n", PYTHONPATH=str(tmp_path)
+        )
         lengths.append(len(translated.stdout))
     assert lengths[0] <= lengths[1]
 
@@ -96,7 +126,9 @@ def test_every_block_of_the_guide_is_whole() -> None:
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 7
     code = "import json, sys\nfor block in json.load(sys.stdin):\n    exec(block, {'__name__': '__main__'})\n"
-    done = subprocess.run([sys.executable, "-c", code], input=json.dumps(blocks), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(blocks), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -113,7 +145,17 @@ def test_an_observer_in_one_file_keeps_its_contract_and_observes(
 ) -> None:
     save_example("spreadsheet.py", tmp_path)
     assert re.search(r"^PASSED .*spreadsheet", contracts, re.MULTILINE)
-    chosen = ("--import", "spreadsheet", "--spreadsheet", str(tmp_path / "losses.csv"), "--log-every", "1")
+    chosen = (
+        "--import",
+        "spreadsheet",
+        "--spreadsheet",
+        str(tmp_path / "losses.csv"),
+        "--log-every",
+        "1",
+    )
     nmt("train", data, *SMALL, *chosen, "--out", tmp_path / "run", PYTHONPATH=str(tmp_path))
-    steps = [line.split(",")[0] for line in (tmp_path / "losses.csv").read_text(encoding="utf-8").splitlines()]
+    steps = [
+        line.split(",")[0]
+        for line in (tmp_path / "losses.csv").read_text(encoding="utf-8").splitlines()
+    ]
     assert steps == ["1", "2"]

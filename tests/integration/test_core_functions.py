@@ -1,4 +1,6 @@
-"""The core is what the five commands need with the paper's Transformer: a trace of them shows what they never enter."""
+"""The core is what the five commands need with the paper's Transformer: a trace of them shows what
+they never enter.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ NEVER_ENTERED = {
 def entered(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int]]:
     """The first lines of the functions that the five commands enter, by file."""
     folder = tmp_path_factory.mktemp("traced")
-    texts = [word for split in ("train", "valid", "test") for word in (f"--{split}", str(corpus / split))]
-    data, run, averaged, output = (str(folder / name) for name in ("data", "run", "averaged", "output"))
+    texts = [
+        word for split in ("train", "valid", "test") for word in (f"--{split}", str(corpus / split))
+    ]
+    data, run, averaged, output = (
+        str(folder / name) for name in ("data", "run", "averaged", "output")
+    )
     source, reference = str(corpus / "test.en"), str(corpus / "test.de")
     calls = [
         [
@@ -56,7 +62,18 @@ def entered(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         ],
         ["train", data, "--out", run, *TRAINING.split(), "--device", "cpu"],
         ["average", run, "--last", "2", "--out", averaged],
-        ["translate", averaged, "--device", "cpu", "--workers", "1", "--input", source, "--output", output],
+        [
+            "translate",
+            averaged,
+            "--device",
+            "cpu",
+            "--workers",
+            "1",
+            "--input",
+            source,
+            "--output",
+            output,
+        ],
         ["score", output, "--ref", reference],
     ]
     (folder / "calls.json").write_text(json.dumps(calls), encoding="utf-8")
@@ -78,10 +95,16 @@ def test_the_commands_enter_every_file_of_the_core(entered: dict[str, set[int]])
     idle, total, missed = set(), 0, 0
     for name in core_files():
         every = tracing.functions(PACKAGE / name)
-        idle_lines = {line: function for line, function in every.items() if line not in entered.get(name, set())}
+        idle_lines = {
+            line: function
+            for line, function in every.items()
+            if line not in entered.get(name, set())
+        }
         total, missed = total + len(every), missed + len(idle_lines)
         if idle_lines:
-            print(f"{name}: {', '.join(f'{function} ({line})' for line, function in idle_lines.items())}")
+            print(
+                f"{name}: {', '.join(f'{function} ({line})' for line, function in idle_lines.items())}"
+            )
         if every and len(idle_lines) == len(every):
             idle.add(name)
     print(f"{missed} of {total} functions of the core were never entered")
@@ -89,5 +112,10 @@ def test_the_commands_enter_every_file_of_the_core(entered: dict[str, set[int]])
 
 
 def test_what_the_paper_describes_is_entered(entered: dict[str, set[int]]) -> None:
-    for name in ("layers/attention.py", "models/transformer.py", "decoding/beam_search.py", "training/trainer.py"):
+    for name in (
+        "layers/attention.py",
+        "models/transformer.py",
+        "decoding/beam_search.py",
+        "training/trainer.py",
+    ):
         assert entered[name]

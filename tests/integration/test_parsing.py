@@ -18,8 +18,10 @@ from nmt_cli.annexes.parsing.trees import parse_trees
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
 SMALL = (
-    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 4 --dropout 0 --label-smoothing 0 --batch-tokens 1024 "
-    "--warmup-steps 60 --learning-rate-scale 0.25 --micro-batches 1 --validate-every 360 --save-every 180"
+    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 4 --dropout 0 --label-smoothing 0 "
+    "--batch-tokens 1024 "
+    "--warmup-steps 60 --learning-rate-scale 0.25 --micro-batches 1 --validate-every 360 "
+    "--save-every 180"
 ).split()
 TREES = treebank(12, 0, 0)["train"]
 
@@ -33,7 +35,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def data(nmt: Nmt, folder: Path) -> Path:
     """A few trees to overfit to, the same for training, validation and test."""
     (folder / "trees.ptb").write_text("".join(f"{line}\n" for line in TREES), encoding="utf-8")
-    splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", folder / "trees.ptb")]
+    splits = [
+        part
+        for split in ("train", "valid", "test")
+        for part in (f"--{split}", folder / "trees.ptb")
+    ]
     flags = ["--task", "parsing", "--subwords", "none", "--linearisation", "authors"]
     nmt("prepare", *flags, *splits, "--out", folder / "data")
     return folder / "data"
@@ -51,7 +57,9 @@ def parse(nmt: Nmt, run: Path, sentences: str, *flags: str) -> tuple[list[str], 
     return done.stdout.split("\n")[:-1], done.stderr.split("\n")[-2]
 
 
-def test_a_model_that_overfits_gives_its_training_trees(nmt: Nmt, data: Path, run: Path, folder: Path) -> None:
+def test_a_model_that_overfits_gives_its_training_trees(
+    nmt: Nmt, data: Path, run: Path, folder: Path
+) -> None:
     sentences = (data / "test.source.txt").read_text(encoding="utf-8")
     assert nmt("translate", run, "--test").stdout == nmt("translate", run, stdin=sentences).stdout
     for flags in ((), ("--constrained",)):
@@ -65,20 +73,34 @@ def test_a_model_that_overfits_gives_its_training_trees(nmt: Nmt, data: Path, ru
 
 
 def test_validation_while_training_is_f1(run: Path) -> None:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    records = [
+        json.loads(line)
+        for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    ]
     assert records[-1]["validation_f1"] >= 90
-    scores = {record["step"]: record["validation_f1"] for record in records if "validation_f1" in record}
+    scores = {
+        record["step"]: record["validation_f1"] for record in records if "validation_f1" in record
+    }
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     assert summary["best_validation_f1"] == max(scores.values()) == scores[summary["best_step"]]
 
 
-def test_every_output_is_a_tree_over_the_words_and_constrained_ones_need_no_repair(nmt: Nmt, run: Path) -> None:
+def test_every_output_is_a_tree_over_the_words_and_constrained_ones_need_no_repair(
+    nmt: Nmt, run: Path
+) -> None:
     """Also for inputs unlike the training data: unknown words, brackets, one word, many words."""
-    sentences = ["xyzzy", "( the ) ) cat [ x ]", " ".join(["the cat"] * 20), "the\u00a0cat  sees\tthe dog"]
+    sentences = [
+        "xyzzy",
+        "( the ) ) cat [ x ]",
+        " ".join(["the cat"] * 20),
+        "the\u00a0cat  sees\tthe dog",
+    ]
     for flags in ((), ("--constrained",)):
         lines, message = parse(nmt, run, "\n\n".join(sentences), "--beam", "5", *flags)
         assert lines[1::2] == ["", "", ""]
-        words = [[placed.tree.words for placed in parse_trees([line], "output")] for line in lines[::2]]
+        words = [
+            [placed.tree.words for placed in parse_trees([line], "output")] for line in lines[::2]
+        ]
         assert words == [
             [["xyzzy"]],
             [["-LRB-", "the", "-RRB-", "-RRB-", "cat", "[", "x", "]"]],
@@ -92,7 +114,9 @@ def test_a_terminal_gets_drawings_and_a_pipe_brackets(run: Path) -> None:
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "nmt_cli", "translate", str(run), "--constrained", "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "dumb", "COLUMNS": "80"}
-    subprocess.run(command, input=b"the cat\n", stdout=child, env=environment, check=True, timeout=120)
+    subprocess.run(
+        command, input=b"the cat\n", stdout=child, env=environment, check=True, timeout=120
+    )
     os.close(child)
     drawn = os.read(parent, 1 << 16).decode()
     assert drawn.startswith("TOP\r\n")

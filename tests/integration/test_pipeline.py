@@ -1,4 +1,6 @@
-"""From raw text to a score by the real commands, on a task with a known answer. They run without the annexes."""
+"""From raw text to a score by the real commands, on a task with a known answer. They run without
+the annexes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def averaged(core: Nmt, run: Path) -> Path:
 def hypotheses(core: Nmt, averaged: Path, corpus: Path) -> Path:
     path = averaged.parent / "hypotheses"
     source = (corpus / "test.en").read_text(encoding="utf-8")
-    path.write_text(core("translate", averaged, "--beam", 4, "--alpha", 0.6, stdin=source).stdout, encoding="utf-8")
+    path.write_text(
+        core("translate", averaged, "--beam", 4, "--alpha", 0.6, stdin=source).stdout,
+        encoding="utf-8",
+    )
     return path
 
 
@@ -46,10 +51,14 @@ def test_unseen_numbers_are_translated(corpus: Path, hypotheses: Path) -> None:
 
 def test_score_reports_what_the_files_say(core: Nmt, corpus: Path, hypotheses: Path) -> None:
     metrics = ("--metric", "sacrebleu-char", "--metric", "chrf", "--json")
-    scores = json.loads(core("score", hypotheses, "--ref", corpus / "test.de", *metrics).stdout)["scores"]
+    scores = json.loads(core("score", hypotheses, "--ref", corpus / "test.de", *metrics).stdout)[
+        "scores"
+    ]
     assert [score["metric"] for score in scores] == ["sacrebleu-char", "chrf"]
     assert all(95 < score["score"] <= 100 and score["signature"] for score in scores)
-    perfect = json.loads(core("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout)["scores"]
+    perfect = json.loads(
+        core("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout
+    )["scores"]
     assert [score["score"] for score in perfect] == [100, 100]
 
 
@@ -63,10 +72,19 @@ def test_the_prepared_test_text_needs_no_file_of_the_user(
     assert core("score", "-", "--ref", run, "--metric", "chrf", stdin=output).stdout == expected
 
 
-def test_the_perplexity_of_the_validation_text_is_that_of_training(nmt: Nmt, run: Path, corpus: Path) -> None:
+def test_the_perplexity_of_the_validation_text_is_that_of_training(
+    nmt: Nmt, run: Path, corpus: Path
+) -> None:
     records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
     best = min(records, key=lambda record: record.get("validation_loss", math.inf))
-    done = nmt("score-targets", run / "best", "--input", corpus / "valid.en", "--target", corpus / "valid.de")
+    done = nmt(
+        "score-targets",
+        run / "best",
+        "--input",
+        corpus / "valid.en",
+        "--target",
+        corpus / "valid.de",
+    )
     found = re.search(r"^perplexity (\S+) on ", done.stderr, re.MULTILINE)
     assert found is not None
     assert float(found[1]) == pytest.approx(best["validation_perplexity"], abs=1e-4)
@@ -74,7 +92,9 @@ def test_the_perplexity_of_the_validation_text_is_that_of_training(nmt: Nmt, run
 
 def test_metrics_file_follows_the_contract(run: Path) -> None:
     records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
-    assert all({"step", "loss", "lr", "target_tokens_per_second"} <= record.keys() for record in records)
+    assert all(
+        {"step", "loss", "lr", "target_tokens_per_second"} <= record.keys() for record in records
+    )
     assert records[-1]["step"] == 400
     assert any(record.get("validation_perplexity", 99.0) < 1.5 for record in records)
 
@@ -84,7 +104,9 @@ def test_checkpoints_hold_all_that_is_needed(core: Nmt, averaged: Path, tmp_path
     moved = tmp_path / "moved"
     averaged.rename(moved)
     try:
-        done = core("translate", moved, stdin=f"{name(42, 'en')}\n", **{MODULES: str(tmp_path / "modules")})
+        done = core(
+            "translate", moved, stdin=f"{name(42, 'en')}\n", **{MODULES: str(tmp_path / "modules")}
+        )
     finally:
         moved.rename(averaged)
     assert done.stdout == f"{name(42, 'de')}\n"
@@ -93,13 +115,17 @@ def test_checkpoints_hold_all_that_is_needed(core: Nmt, averaged: Path, tmp_path
 
 
 @pytest.mark.parametrize("annex", ANNEXES)
-def test_each_annex_can_be_taken_away(core: Nmt, annex: str, averaged: Path, tmp_path: Path) -> None:
+def test_each_annex_can_be_taken_away(
+    core: Nmt, annex: str, averaged: Path, tmp_path: Path
+) -> None:
     rest = copy_without([annex], tmp_path)
     done = core("translate", averaged, stdin=f"{name(42, 'en')}\n", PYTHONPATH=str(rest))
     assert done.stdout == f"{name(42, 'de')}\n"
 
 
-def test_python_gives_what_the_command_gives(averaged: Path, corpus: Path, hypotheses: Path) -> None:
+def test_python_gives_what_the_command_gives(
+    averaged: Path, corpus: Path, hypotheses: Path
+) -> None:
     import nmt_cli
 
     sentences = lines(corpus / "test.en")[:40]

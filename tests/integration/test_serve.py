@@ -85,7 +85,9 @@ def serving(checkpoint: Path, *flags: object) -> Iterator[Server]:
     )
     assert process.stderr is not None
     try:
-        found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+);.*\n", process.stderr.readline())
+        found = re.fullmatch(
+            r"listening on http://127\.0\.0\.1:(\d+);.*\n", process.stderr.readline()
+        )
         assert found is not None
         yield Server(process, int(found[1]))
     finally:
@@ -119,7 +121,9 @@ def test_another_engine(nmt: Nmt, checkpoint: Path, corpus: Path, tmp_path: Path
 
 
 def check_answers(nmt: Nmt, server: Server, corpus: Path, *flags: object) -> None:
-    """Fail unless clients that ask at the same time get what `nmt translate` with these flags gives."""
+    """Fail unless clients that ask at the same time get what `nmt translate` with these flags
+    gives.
+    """
     texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:40]
     source = "".join(f"{text}\n" for text in texts)
     rows = nmt("translate", *flags, "--format", "tsv", stdin=source).stdout.splitlines()
@@ -131,7 +135,9 @@ def check_answers(nmt: Nmt, server: Server, corpus: Path, *flags: object) -> Non
     assert {code for code, _ in [*answers, batch.result()]} == {200}
     for got in ([answer for _, answer in answers], batch.result()[1]["translations"]):
         assert [answer["translation"] for answer in got] == [text for text, _ in expected]
-        assert [answer["score"] for answer in got] == pytest.approx([score for _, score in expected], abs=2e-4)
+        assert [answer["score"] for answer in got] == pytest.approx(
+            [score for _, score in expected], abs=2e-4
+        )
 
 
 def test_a_signal_lets_requests_end(server: Server) -> None:
@@ -161,7 +167,9 @@ def test_the_server_ends_with_its_workers(checkpoint: Path) -> None:
         assert server.ask("GET", "/health") == (200, {"status": "ok"})
         server.kill_workers()
         deadline = time.monotonic() + 120
-        while (answer := server.post("/translate", {"text": "x"}))[0] == 200 and time.monotonic() < deadline:
+        while (answer := server.post("/translate", {"text": "x"}))[
+            0
+        ] == 200 and time.monotonic() < deadline:
             pass
         assert (answer[0], list(answer[1])) == (500, ["error"])
         code, err = server.end()

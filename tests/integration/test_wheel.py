@@ -32,22 +32,55 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Nmt:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, source]
+    build = [
+        *pip,
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        folder,
+        source,
+    ]
     subprocess.run(build, check=True, timeout=300)
     environment = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=300
+    )
     python = environment / "bin" / "python"
     (wheel,) = folder.glob("*.whl")
-    install = [pip[0], "-m", "pip", "--python", python, "--quiet", "install", "--no-deps", "--no-index", wheel]
+    install = [
+        pip[0],
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "--quiet",
+        "install",
+        "--no-deps",
+        "--no-index",
+        wheel,
+    ]
     subprocess.run(install, check=True, timeout=300)
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     packages = environment / "lib" / version / "site-packages" / "packages.pth"
-    packages.write_text("\n".join([sysconfig.get_paths()["purelib"], *map(str, other_packages())]), encoding="utf-8")
+    packages.write_text(
+        "\n".join([sysconfig.get_paths()["purelib"], *map(str, other_packages())]), encoding="utf-8"
+    )
 
-    def run(*arguments: object, path: Path = folder, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, path: Path = folder, code: int = 0
+    ) -> subprocess.CompletedProcess[str]:
         command = [environment / "bin" / "nmt", *map(str, arguments)]
-        variables = {"PYTHONPATH": str(path), "PATH": "/usr/bin:/bin", "HOME": str(folder), "COLUMNS": "120"}
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", env=variables, cwd=folder, timeout=300)
+        variables = {
+            "PYTHONPATH": str(path),
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder),
+            "COLUMNS": "120",
+        }
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", env=variables, cwd=folder, timeout=300
+        )
         assert done.returncode == code, done.stderr
         return done
 
@@ -63,7 +96,9 @@ def test_recipes_come_with_the_package(installed: Nmt, tmp_path: Path) -> None:
     listing = installed("recipes").stdout
     assert "quickstart" in listing
     installed("recipes", "--out", tmp_path / "recipes")
-    assert (tmp_path / "recipes" / "quickstart.sh").read_bytes() == (ROOT / "recipes" / "quickstart.sh").read_bytes()
+    assert (tmp_path / "recipes" / "quickstart.sh").read_bytes() == (
+        ROOT / "recipes" / "quickstart.sh"
+    ).read_bytes()
 
 
 def test_a_report_has_its_page(installed: Nmt, run: Path, tmp_path: Path) -> None:
@@ -72,7 +107,9 @@ def test_a_report_has_its_page(installed: Nmt, run: Path, tmp_path: Path) -> Non
     assert "<script" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", ["serve", "rerank", "score-targets", "doctor", "import", "export", "attention"])
+@pytest.mark.parametrize(
+    "command", ["serve", "rerank", "score-targets", "doctor", "import", "export", "attention"]
+)
 def test_commands_of_annexes_have_help(installed: Nmt, command: str) -> None:
     assert f"nmt {command}" in installed(command, "--help").stdout
 

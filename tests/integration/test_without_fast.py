@@ -29,11 +29,15 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Path(nmt_cli.__file__).parent
     shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("fast", "*.pyc.*"))
     # The finder of an editable installation would find the original.
-    (folder / "nmt_cli" / "fast.py").write_text("raise ModuleNotFoundError(__name__, name=__name__)\n")
+    (folder / "nmt_cli" / "fast.py").write_text(
+        "raise ModuleNotFoundError(__name__, name=__name__)\n"
+    )
     return folder
 
 
-def test_losses_and_outputs_are_the_same(nmt: Nmt, without: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_losses_and_outputs_are_the_same(
+    nmt: Nmt, without: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     records, outputs = [], []
     for name, place in (("with", {}), ("without", {"PYTHONPATH": str(without)})):
         nmt("train", tiny_data, "--out", tmp_path / name, *tiny_run.flags(**EXACT), **place)
@@ -42,7 +46,9 @@ def test_losses_and_outputs_are_the_same(nmt: Nmt, without: Path, tiny_data: Pat
         assert computed_by == ("plain on cpu" if place else "fast on cpu")
         lines = tmp_path / "lines"
         lines.write_text("".join(f"{name_of(n, 'en')}\n" for n in range(5, 995, 33)))
-        outputs.append(nmt("translate", tmp_path / "with", "-i", lines, "--workers", 1, **place).stdout)
+        outputs.append(
+            nmt("translate", tmp_path / "with", "-i", lines, "--workers", 1, **place).stdout
+        )
     assert len(records[0]) == 30
     for ours, theirs in zip(*records, strict=True):
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-5)
@@ -58,7 +64,10 @@ def test_micro_batches_of_the_paper_fit() -> None:
     plain = Plain(torch.device("cpu"))
     limit = plain.sizes.batch_tokens
     assert -(-25_000 // default_micro_batches(25_000, 1, limit)) <= limit == 2048
-    hidden, weight = torch.randn(limit, 8, requires_grad=True), torch.randn(37_000, 8, requires_grad=True)
+    hidden, weight = (
+        torch.randn(limit, 8, requires_grad=True),
+        torch.randn(37_000, 8, requires_grad=True),
+    )
     total, _ = smoothed_cross_entropy(hidden, weight, torch.arange(limit) + 4, 0.1)
     total.backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None

@@ -47,12 +47,19 @@ def test_padding_and_later_positions_are_masked() -> None:
     padding = torch.arange(S)[None] >= torch.tensor(lengths)[:, None]
     for causal in (False, True):
         out = FullAttention()(query, key, value, AttentionMask(padding, causal))
-        expected = equation_1(query, key, value, lambda b, i, j: j < lengths[b] and (j <= i or not causal))  # noqa: B023
+        expected = equation_1(
+            query,
+            key,
+            value,
+            lambda b, i, j: j < lengths[b] and (j <= i or not causal),  # noqa: B023
+        )
         np.testing.assert_allclose(out, expected, atol=1e-6)
 
 
 def test_heads_are_concatenated() -> None:
-    """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); their concatenation is projected by W^O."""
+    """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); their concatenation is
+    projected by W^O.
+    """
     d_model = 10
     torch.manual_seed(1)
     attention = MultiHeadAttention(d_model, H, d_k, d_v, FullAttention(), cross=True)
@@ -70,7 +77,9 @@ def test_heads_are_concatenated() -> None:
 
 
 def test_the_three_uses(transformer: Callable[..., Any]) -> None:
-    """Section 3.2.3: the encoder attends to the source, the decoder to earlier positions and to the source."""
+    """Section 3.2.3: the encoder attends to the source, the decoder to earlier positions and to the
+    source.
+    """
     model = transformer()
     source = torch.randint(4, 40, (1, 6), generator=torch.Generator().manual_seed(0))
     target = torch.randint(4, 40, (1, 5), generator=torch.Generator().manual_seed(1))

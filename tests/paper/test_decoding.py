@@ -1,4 +1,6 @@
-"""Section 6.1: beam search's constants, the length penalty, the output limit, and averaged checkpoints."""
+"""Section 6.1: beam search's constants, the length penalty, the output limit, and averaged
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,15 @@ def test_beam_of_4_and_alpha_of_0_6() -> None:
     assert (options.beam, options.alpha) == (4, 0.6)
 
 
-@pytest.mark.parametrize(("length", "alpha"), [(1, 0.6), (7, 0.6), (55, 0.6), (13, 1.0), (13, 0.0), (7, 0.3)])
+@pytest.mark.parametrize(
+    ("length", "alpha"), [(1, 0.6), (7, 0.6), (55, 0.6), (13, 1.0), (13, 0.0), (7, 0.3)]
+)
 def test_length_penalty(length: int, alpha: float) -> None:
     """((5 + |Y|) / 6)^alpha, of Wu et al. 2016, equation 14."""
     expected = (5 + length) ** alpha / 6**alpha
-    assert length_penalty(torch.tensor(float(length)), alpha).item() == pytest.approx(expected, rel=1e-6)
+    assert length_penalty(torch.tensor(float(length)), alpha).item() == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_output_limit_is_input_plus_50() -> None:

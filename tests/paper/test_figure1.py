@@ -1,7 +1,7 @@
 """Figure 1: the encoder-decoder, against `torch.nn.Transformer` holding the same weights.
 
-PyTorch's has biases in its projections (zero here), a norm after each stack that the paper lacks (left out here for
-post-norm), and neither embeddings nor positions (made here by their formulas).
+PyTorch's has biases in its projections (zero here), a norm after each stack that the paper lacks
+(left out here for post-norm), and neither embeddings nor positions (made here by their formulas).
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ def counterpart(model: nn.Module, pre_norm: bool) -> nn.Transformer:
     layer: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": pre_norm}
     final = [nn.LayerNorm(D) if pre_norm else None for _ in range(2)]
     encoder_layer, decoder_layer = (
-        kind(D, HEADS, 32, **layer) for kind in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+        kind(D, HEADS, 32, **layer)
+        for kind in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     )
     theirs = nn.Transformer(
         D,
         HEADS,
         batch_first=True,
-        custom_encoder=nn.TransformerEncoder(encoder_layer, LAYERS, final[0], enable_nested_tensor=False),
+        custom_encoder=nn.TransformerEncoder(
+            encoder_layer, LAYERS, final[0], enable_nested_tensor=False
+        ),
         custom_decoder=nn.TransformerDecoder(decoder_layer, LAYERS, final[1]),
     )
     state = dict(twins(model, theirs))
@@ -51,7 +54,9 @@ def counterpart(model: nn.Module, pre_norm: bool) -> nn.Transformer:
 
 
 def twins(model: nn.Module, theirs: nn.Transformer) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    """The name of each parameter except the embeddings, its counterpart in PyTorch's model, and itself."""
+    """The name of each parameter except the embeddings, its counterpart in PyTorch's model, and
+    itself.
+    """
     stacks = {"encoder": theirs.encoder, "decoder": theirs.decoder}
     for name, parameter in model.named_parameters():
         stack, _, rest = name.partition(".")
@@ -98,12 +103,20 @@ def logits_of(theirs: nn.Transformer, weight: Tensor) -> Tensor:
 
 def loss_of(logits: Tensor) -> Tensor:
     """A scalar whose gradients all differ, over real positions only."""
-    return (logits[TARGET != 0].log_softmax(-1) * torch.linspace(-1, 2, logits.size(-1))).square().sum()
+    return (
+        (logits[TARGET != 0].log_softmax(-1) * torch.linspace(-1, 2, logits.size(-1)))
+        .square()
+        .sum()
+    )
 
 
 @pytest.fixture(params=["post", "pre"])
-def pair(request: pytest.FixtureRequest, transformer: Callable[..., Any]) -> tuple[Any, nn.Transformer]:
-    ours = transformer(norm=request.param, num_layers=LAYERS, d_model=D, num_heads=HEADS, d_ff=32, noise=0.2).train()
+def pair(
+    request: pytest.FixtureRequest, transformer: Callable[..., Any]
+) -> tuple[Any, nn.Transformer]:
+    ours = transformer(
+        norm=request.param, num_layers=LAYERS, d_model=D, num_heads=HEADS, d_ff=32, noise=0.2
+    ).train()
     return ours, counterpart(ours, request.param == "pre")
 
 
@@ -111,7 +124,9 @@ def test_every_parameter_has_a_counterpart(pair: tuple[Any, nn.Transformer]) -> 
     """No weight of PyTorch's model is left at zero, except the biases of its projections."""
     ours, theirs = pair
     count = sum(p.numel() for p in ours.parameters()) - ours.output_weight.numel()
-    biases = sum(p.numel() for name, p in theirs.named_parameters() if "attn" in name and "bias" in name)
+    biases = sum(
+        p.numel() for name, p in theirs.named_parameters() if "attn" in name and "bias" in name
+    )
     assert len(list(twins(ours, theirs))) == len(list(ours.parameters())) - 1
     assert sum(p.numel() for p in theirs.parameters()) - biases == count
 
@@ -120,7 +135,10 @@ def test_outputs_agree(pair: tuple[Any, nn.Transformer]) -> None:
     ours, theirs = pair
     real = TARGET != 0
     torch.testing.assert_close(
-        ours(SOURCE, TARGET)[real], logits_of(theirs, ours.output_weight)[real], rtol=1e-5, atol=1e-5
+        ours(SOURCE, TARGET)[real],
+        logits_of(theirs, ours.output_weight)[real],
+        rtol=1e-5,
+        atol=1e-5,
     )
 
 
@@ -135,7 +153,11 @@ def test_gradients_agree(pair: tuple[Any, nn.Transformer]) -> None:
         largest = expected[name].abs().max().item()
         assert largest > 0
         torch.testing.assert_close(
-            parameter.grad, expected[name], rtol=0, atol=1e-5 * largest, msg=lambda m, n=name: f"{n}: {m}"
+            parameter.grad,
+            expected[name],
+            rtol=0,
+            atol=1e-5 * largest,
+            msg=lambda m, n=name: f"{n}: {m}",
         )
 
 

@@ -15,7 +15,9 @@ V, d, TOKENS = 11, 6, 9
 
 
 def smoothed(targets: Tensor, epsilon: float) -> Tensor:
-    """q: the one-hot distribution times 1 - epsilon, plus epsilon spread uniformly (Szegedy et al., section 7)."""
+    """q: the one-hot distribution times 1 - epsilon, plus epsilon spread uniformly (Szegedy et al.,
+    section 7).
+    """
     return (1 - epsilon) * F.one_hot(targets, V).double() + epsilon / V
 
 
@@ -32,9 +34,13 @@ def test_loss_is_the_kl_divergence_plus_the_entropy_of_q(epsilon: float) -> None
     divergence = F.kl_div(log_p, q, reduction="sum")
     entropy = -torch.xlogy(q, q).sum()
     assert total.item() == pytest.approx((divergence + entropy).item(), rel=1e-5)
-    assert nll.item() == pytest.approx(-log_p.gather(1, targets[:, None]).sum().item(), rel=1e-5, abs=1e-5)
+    assert nll.item() == pytest.approx(
+        -log_p.gather(1, targets[:, None]).sum().item(), rel=1e-5, abs=1e-5
+    )
     got = torch.autograd.grad(total, [hidden, weight])
-    torch.testing.assert_close(got, torch.autograd.grad(divergence, [hidden, weight]), atol=2e-6, rtol=1e-4)
+    torch.testing.assert_close(
+        got, torch.autograd.grad(divergence, [hidden, weight]), atol=2e-6, rtol=1e-4
+    )
 
 
 def test_the_loss_of_a_perfect_model_is_the_entropy_of_q() -> None:

@@ -43,7 +43,9 @@ def test_equation_3(step: int, d_model: int, warmup: int) -> None:
     assert schedule(step) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(("preset", "peak"), [("transformer_base", 7.0e-4), ("transformer_big", 4.9e-4)])
+@pytest.mark.parametrize(
+    ("preset", "peak"), [("transformer_base", 7.0e-4), ("transformer_big", 4.9e-4)]
+)
 def test_peaks_at_step_4000(preset: str, peak: float) -> None:
     discover()
     config = resolve(TrainingConfig, {}, preset=preset)

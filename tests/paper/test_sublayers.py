@@ -1,4 +1,6 @@
-"""Sections 3.1, 3.3 and 5.4: layers, the feed-forward network, residual connections, norms, and dropout's places."""
+"""Sections 3.1, 3.3 and 5.4: layers, the feed-forward network, residual connections, norms, and
+dropout's places.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_the_norm_comes_after_the_sum() -> None:
     summed = x + x.sin()
     centred = summed - summed.mean(-1, keepdim=True)
     normalised = centred / (summed.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-    torch.testing.assert_close(around(x, torch.sin), normalised * around.norm.weight + around.norm.bias)
+    torch.testing.assert_close(
+        around(x, torch.sin), normalised * around.norm.weight + around.norm.bias
+    )
 
 
 def test_base_model_is_post_norm_without_a_final_norm(transformer: Callable[..., Any]) -> None:
@@ -48,7 +52,9 @@ def test_base_model_is_post_norm_without_a_final_norm(transformer: Callable[...,
 
 
 class Watch:
-    """The tensors that enter dropout, and those that leave a sub-layer or enter a stack, in one training pass."""
+    """The tensors that enter dropout, and those that leave a sub-layer or enter a stack, in one
+    training pass.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.dropped: list[Tensor] = []
@@ -61,7 +67,9 @@ class Watch:
         assert not any(isinstance(module, nn.Dropout) for module in model.modules())
 
 
-def test_dropout_is_on_sublayer_outputs_and_on_embeddings_with_positions(transformer: Callable[..., Any]) -> None:
+def test_dropout_is_on_sublayer_outputs_and_on_embeddings_with_positions(
+    transformer: Callable[..., Any],
+) -> None:
     """Section 5.4: N layers have 2 N + 3 N such places, and there are two stacks."""
     model = transformer(num_layers=3, dropout=0.1).train()
     watch = Watch(model)
@@ -70,7 +78,9 @@ def test_dropout_is_on_sublayer_outputs_and_on_embeddings_with_positions(transfo
     outputs = {id(out) for out in watch.sublayers}
     others = [x for x in watch.dropped if id(x) not in outputs]
     assert len(watch.dropped) == len(watch.sublayers) + len(others)
-    others = [x[: ids.size(1)] for x, ids in zip(others, (SOURCE, TARGET), strict=True)]  # the other rows are zeros
+    others = [
+        x[: ids.size(1)] for x, ids in zip(others, (SOURCE, TARGET), strict=True)
+    ]  # the other rows are zeros
     plain = [4.0 * model.output_weight[ids[0]] for ids in (SOURCE, TARGET)]
     for entered, embedded in zip(others, plain, strict=True):
         assert not torch.allclose(entered, embedded)  # positions are in it

@@ -1,4 +1,6 @@
-"""Sections 4 and 7, Table 1: the complexity of self-attention, counted, and restricted self-attention's definition."""
+"""Sections 4 and 7, Table 1: the complexity of self-attention, counted, and restricted
+self-attention's definition.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,15 @@ def restricted(r: int) -> RestrictedAttention:
 EVERYWHERE = AttentionMask()
 
 
-def multiply_adds(kernel: Kernel, n: int, d: int, mask: AttentionMask = EVERYWHERE, queries: int | None = None) -> int:
+def multiply_adds(
+    kernel: Kernel, n: int, d: int, mask: AttentionMask = EVERYWHERE, queries: int | None = None
+) -> int:
     """Of one head of width d over n positions; a multiply-add is two operations to the counter."""
-    query, key, value = torch.zeros(1, 1, queries or n, d), torch.zeros(1, 1, n, d), torch.zeros(1, 1, n, d)
+    query, key, value = (
+        torch.zeros(1, 1, queries or n, d),
+        torch.zeros(1, 1, n, d),
+        torch.zeros(1, 1, n, d),
+    )
     with FlopCounterMode(display=False) as counter:
         kernel(query, key, value, mask)
     total: int = counter.get_total_flops()
@@ -41,13 +49,21 @@ def test_restricted_self_attention_is_r_n_d(r: int) -> None:
     assert counts[128] == 2 * counts[64]
     assert counts[256] == 2 * counts[128]
     assert counts[512] == 2 * counts[256]
-    assert counts[512] == multiply_adds(restricted(2 * r), 512, 8) / 2 == multiply_adds(restricted(r), 512, 16) / 2
-    assert counts[512] <= 3 * r * 512 * 8  # the constant: three blocks of r / 2 keys for each query, twice
+    assert (
+        counts[512]
+        == multiply_adds(restricted(2 * r), 512, 8) / 2
+        == multiply_adds(restricted(r), 512, 16) / 2
+    )
+    assert (
+        counts[512] <= 3 * r * 512 * 8
+    )  # the constant: three blocks of r / 2 keys for each query, twice
 
 
 def test_a_decoding_step_costs_the_neighbourhood_and_not_the_prefix() -> None:
     def step(kernel: Kernel, prefix: int) -> int:
-        return multiply_adds(kernel, prefix, 8, AttentionMask(causal=True, offset=prefix - 1), queries=1)
+        return multiply_adds(
+            kernel, prefix, 8, AttentionMask(causal=True, offset=prefix - 1), queries=1
+        )
 
     assert step(FullAttention(), 400) == 4 * step(FullAttention(), 100)
     assert step(restricted(16), 400) == step(restricted(16), 100)

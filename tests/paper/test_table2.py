@@ -1,4 +1,6 @@
-"""Table 2's training costs: hours x GPUs x the sustained rate of a P100 (section 5.2, and the footnote of 6.1)."""
+"""Table 2's training costs: hours x GPUs x the sustained rate of a P100 (section 5.2, and the
+footnote of 6.1).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ import pytest
 from nmt_cli.training.costs import PAPERS_RATES, CostMeter, Rates
 
 
-@pytest.mark.parametrize(("hours", "flops"), [(12.0, 3.3e18), (3.5 * 24, 2.3e19)], ids=["base", "big"])
+@pytest.mark.parametrize(
+    ("hours", "flops"), [(12.0, 3.3e18), (3.5 * 24, 2.3e19)], ids=["base", "big"]
+)
 def test_costs_of_the_papers_models(hours: float, flops: float) -> None:
     rate = PAPERS_RATES["P100"]
     meter = CostMeter(Rates(rate, rate, "the paper's"), devices=8)

@@ -1,4 +1,6 @@
-"""Table 3: every row is a preset that lists only what differs, and has the paper's number of parameters."""
+"""Table 3: every row is a preset that lists only what differs, and has the paper's number of
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "table3_D_smoothing0.0": {"label_smoothing": 0.0},
     "table3_D_smoothing0.2": {"label_smoothing": 0.2},
     "table3_E": {"positions": "learned"},
-    "transformer_big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3, "max_steps": 300_000},
+    "transformer_big": {
+        "d_model": 1024,
+        "d_ff": 4096,
+        "num_heads": 16,
+        "dropout": 0.3,
+        "max_steps": 300_000,
+    },
 }
 """The values printed in each row; the others are those of the base row."""
 
@@ -68,8 +76,8 @@ ROWS_B_AND_C = [preset for preset in MILLIONS if preset.startswith(("table3_B", 
 
 
 MISFITS = {"table3_C_N2": 0.07}
-"""The one row further off than 5 percent with a vocabulary of 37,000; `test_the_vocabulary_that_the_table_implies`
-shows why."""
+"""The one row further off than 5 percent with a vocabulary of 37,000;
+`test_the_vocabulary_that_the_table_implies` shows why."""
 
 
 @functools.cache
@@ -96,13 +104,16 @@ def test_every_row(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", MILLIONS)
 def test_parameters_are_the_papers_within_5_percent(preset: str) -> None:
-    assert parameters(preset) / 1e6 == pytest.approx(MILLIONS[preset], rel=MISFITS.get(preset, 0.05))
+    assert parameters(preset) / 1e6 == pytest.approx(
+        MILLIONS[preset], rel=MISFITS.get(preset, 0.05)
+    )
 
 
 @pytest.mark.parametrize("preset", MILLIONS)
 def test_the_vocabulary_that_the_table_implies(preset: str) -> None:
-    """The table's 65 million are a base model with 40,700 embeddings, not 37,000. With these, every row is within 5
-    percent, and rows B and C lie within a million of their distance from the base model.
+    """The table's 65 million are a base model with 40,700 embeddings, not 37,000. With these, every
+    row is within 5 percent, and rows B and C lie within a million of their distance from the base
+    model.
     """
     vocabulary_size = round((65e6 - by_hand(6, 512, 2048, 8, 64, 64, V=0)) / 512)
     assert 40_000 < vocabulary_size < 41_500
@@ -117,7 +128,11 @@ def by_hand(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int)
     attention = 2 * d_model * h * d_k + 2 * d_model * h * d_v
     network = 2 * d_model * d_ff + d_ff + d_model
     norm = 2 * d_model
-    return V * d_model + N * (attention + network + 2 * norm) + N * (2 * attention + network + 3 * norm)
+    return (
+        V * d_model
+        + N * (attention + network + 2 * norm)
+        + N * (2 * attention + network + 3 * norm)
+    )
 
 
 @settings(max_examples=20)
@@ -125,9 +140,20 @@ def by_hand(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int)
     N=st.integers(1, 3), d_model=st.sampled_from([8, 24]), d_ff=st.integers(1, 40), h=st.integers(1, 4),
     d_k=st.integers(1, 8), d_v=st.integers(1, 8), V=st.integers(5, 50),
 )  # fmt: skip
-def test_parameters_in_closed_form(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int) -> None:
-    letters = {"num_layers": N, "d_model": d_model, "d_ff": d_ff, "num_heads": h, "d_k": d_k, "d_v": d_v}
-    assert planned(RunOptions(), letters, V).figures["parameters"] == by_hand(N, d_model, d_ff, h, d_k, d_v, V)
+def test_parameters_in_closed_form(
+    N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int
+) -> None:
+    letters = {
+        "num_layers": N,
+        "d_model": d_model,
+        "d_ff": d_ff,
+        "num_heads": h,
+        "d_k": d_k,
+        "d_v": d_v,
+    }
+    assert planned(RunOptions(), letters, V).figures["parameters"] == by_hand(
+        N, d_model, d_ff, h, d_k, d_v, V
+    )
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -31,10 +31,15 @@ def test_a_batch_has_about_25000_source_and_25000_target_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "steps", "seconds_a_step"), [("transformer_base", 100_000, 0.4), ("transformer_big", 300_000, 1.0)]
+    ("preset", "steps", "seconds_a_step"),
+    [("transformer_base", 100_000, 0.4), ("transformer_big", 300_000, 1.0)],
 )
-def test_steps_and_ten_minutes_between_checkpoints(preset: str, steps: int, seconds_a_step: float) -> None:
-    """Section 5.2: 100,000 and 300,000 steps of 0.4 and 1.0 seconds; section 6.1: a checkpoint every 10 minutes."""
+def test_steps_and_ten_minutes_between_checkpoints(
+    preset: str, steps: int, seconds_a_step: float
+) -> None:
+    """Section 5.2: 100,000 and 300,000 steps of 0.4 and 1.0 seconds; section 6.1: a checkpoint
+    every 10 minutes.
+    """
     training = config(preset).training
     assert training.max_steps == steps
     assert int(training.save_every) == 10 * 60 / seconds_a_step

@@ -30,7 +30,8 @@ PAIRS = [
 """Of different lengths, and so micro-batches of different sizes."""
 
 OPTIMIZERS: dict[str, tuple[tuple[object, ...], Callable[..., torch.optim.Optimizer], float]] = {
-    # A large epsilon, because without it Adam divides the scale of the gradient, and with it an error, away.
+    # A large epsilon, because without it Adam divides the scale of the gradient, and with it an
+    # error, away.
     "adam": (
         ("--optimizer", "adam", "--epsilon", 0.001),
         lambda weights: torch.optim.Adam(weights, betas=(0.9, 0.98), eps=0.001),
@@ -48,8 +49,19 @@ OPTIMIZERS: dict[str, tuple[tuple[object, ...], Callable[..., torch.optim.Optimi
 def data(nmt: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Path:
     """A corpus of one update: each step is an epoch."""
     for side, language in enumerate(("en", "de")):
-        (tmp_path / f"train.{language}").write_text("".join(pair.split("\t")[side] + "\n" for pair in PAIRS))
-    prepared = ("--train", tmp_path / "train", "--source-lang", "en", "--target-lang", "de", "--vocab-size", 40)
+        (tmp_path / f"train.{language}").write_text(
+            "".join(pair.split("\t")[side] + "\n" for pair in PAIRS)
+        )
+    prepared = (
+        "--train",
+        tmp_path / "train",
+        "--source-lang",
+        "en",
+        "--target-lang",
+        "de",
+        "--vocab-size",
+        40,
+    )
     code, _, err = nmt("prepare", *prepared, "--out", tmp_path / "data")
     assert code == 0, err
     return tmp_path / "data"
@@ -64,7 +76,10 @@ def test_three_updates_are_those_of_plain_pytorch(
     optimizer: str, nmt: Callable[..., tuple[int, str, str]], data: Path, tmp_path: Path
 ) -> None:
     flags, make, clip_norm = OPTIMIZERS[optimizer]
-    for run, more in (("start", ("--max-steps", 1, "--learning-rate-scale", 0)), ("run", ("--max-steps", 3))):
+    for run, more in (
+        ("start", ("--max-steps", 1, "--learning-rate-scale", 0)),
+        ("run", ("--max-steps", 3)),
+    ):
         code, _, err = nmt("train", data, "--out", tmp_path / run, *FLAGS, *flags, *more)
         assert code == 0, err
 
@@ -77,7 +92,8 @@ def test_three_updates_are_those_of_plain_pytorch(
     registry.discover()
     corpus = Corpus.open(data, "train")
     sources, targets = (
-        [corpus.ids(side, [line])[0].tolist() for line in range(len(PAIRS))] for side in ("source", "target")
+        [corpus.ids(side, [line])[0].tolist() for line in range(len(PAIRS))]
+        for side in ("source", "target")
     )
     source, target_out = (padded([[*ids, EOS] for ids in side]) for side in (sources, targets))
     target_in = padded([[BOS, *ids] for ids in targets])
@@ -90,11 +106,19 @@ def test_three_updates_are_those_of_plain_pytorch(
         for group in plain.param_groups:
             group["lr"] = SCALE * D_MODEL**-0.5 * min(step**-0.5, step * WARMUP**-1.5)
         logits = model(source, target_in).flatten(0, 1)
-        loss = cross_entropy(logits, target_out.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING, reduction="sum")
+        loss = cross_entropy(
+            logits,
+            target_out.flatten(),
+            ignore_index=PAD,
+            label_smoothing=SMOOTHING,
+            reduction="sum",
+        )
         plain.zero_grad()
         (loss / tokens).backward()
         if clip_norm:
             assert torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm) > 2 * clip_norm
         plain.step()
         for name, weight in trained("run", step).named_parameters():
-            torch.testing.assert_close(model.get_parameter(name), weight, rtol=0, atol=1e-6, msg=f"{name}, step {step}")
+            torch.testing.assert_close(
+                model.get_parameter(name), weight, rtol=0, atol=1e-6, msg=f"{name}, step {step}"
+            )

@@ -30,7 +30,9 @@ def recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def variables(forked_nmt: Path) -> Callable[..., dict[str, str]]:
     """This environment, with the nmt of the tests first on the path."""
-    path = os.pathsep.join([str(forked_nmt.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join(
+        [str(forked_nmt.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
 
     def environment(**more: str) -> dict[str, str]:
         return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **more}
@@ -60,8 +62,8 @@ def bash(variables: Callable[..., dict[str, str]]) -> Bash:
     return run
 
 
-# An nmt that notes its arguments and writes a word of each result's kind. Its interpreter is this script, too, which
-# finds $GPUS GPUs. At the command $STOP it ends with code 9.
+# An nmt that notes its arguments and writes a word of each result's kind. Its interpreter is this
+# script, too, which finds $GPUS GPUs. At the command $STOP it ends with code 9.
 PROGRAM = """#!/bin/bash
 case "$*" in
   *device_count*) echo "$GPUS" && exit ;;
@@ -96,7 +98,9 @@ esac
 
 @pytest.fixture
 def dry(bash: Bash, tmp_path: Path) -> Bash:
-    """Run a recipe with the program above, in a checkout of its own. The directory `run` has what nmt train writes."""
+    """Run a recipe with the program above, in a checkout of its own. The directory `run` has what
+    nmt train writes.
+    """
     shutil.copytree(RECIPES, tmp_path / "checkout" / "recipes")
     (tmp_path / "bin").mkdir()
     (tmp_path / "run").mkdir()
@@ -108,9 +112,17 @@ def dry(bash: Bash, tmp_path: Path) -> Bash:
         (tmp_path / "bin" / name).chmod(0o755)
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
-    def run(script: str, *arguments: object, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        script: str, *arguments: object, code: int = 0, **more: str
+    ) -> subprocess.CompletedProcess[str]:
         variables = {"PATH": path, "GPUS": "1", "STOP": "", "REFUSED": "-", **more}
-        return bash(tmp_path / "checkout" / "recipes" / script, *arguments, code=code, cwd=tmp_path, **variables)
+        return bash(
+            tmp_path / "checkout" / "recipes" / script,
+            *arguments,
+            code=code,
+            cwd=tmp_path,
+            **variables,
+        )
 
     return run
 
@@ -140,17 +152,27 @@ class Results:
     def write_run(run: Path, perplexity: float, parameters: int) -> None:
         folder = run / "checkpoints" / "step-00000020"
         folder.mkdir(parents=True)
-        save_file({"weights": np.zeros((parameters // 10, 10), dtype=np.float16)}, folder / "model.safetensors")
+        save_file(
+            {"weights": np.zeros((parameters // 10, 10), dtype=np.float16)},
+            folder / "model.safetensors",
+        )
         records = [
             {"step": 10, "lr": 0.5, "validation_perplexity": perplexity + 1},
             {"step": 20, "lr": 0.25, "validation_perplexity": perplexity},
             {"step": 21, "lr": 0.125},
         ]
-        (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+        (run / "metrics.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in records), encoding="utf-8"
+        )
 
     @staticmethod
     def score(identity: str, value: float) -> dict[str, Any]:
-        return {"metric": identity, "score": value, "name": f"the full name of {identity}", "signature": "nrefs:1"}
+        return {
+            "metric": identity,
+            "score": value,
+            "name": f"the full name of {identity}",
+            "signature": "nrefs:1",
+        }
 
 
 @pytest.fixture(scope="session")
@@ -170,7 +192,11 @@ def table_of(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list
 
 
 def table_rows(text: str) -> dict[str, list[str]]:
-    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if line[:1] == "|")
+    rows = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.split("\n")
+        if line[:1] == "|"
+    )
     return {row[0]: row[1:] for row in rows}
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-# A recipe of three commands: the second fails if told so, or takes a moment to save when it is stopped.
+# A recipe of three commands: the second fails if told so, or takes a moment to save when it is
+# stopped.
 SCRIPT = """#!/usr/bin/env bash
 # A recipe.
 #
@@ -49,7 +50,10 @@ def script(tmp_path: Path, recipes: Path) -> Path:
     [
         ((), ["red", "", "", "", ""]),
         (("--small", "--word", "dark blue"), ["dark blue", "yes", "", "", ""]),
-        (("one", "--small", "that", "--two-words", "x", "two"), ["red", "that", "x", "one two", ""]),
+        (
+            ("one", "--small", "that", "--two-words", "x", "two"),
+            ["red", "that", "x", "one two", ""],
+        ),
         (("--word", "x", "--", "--word", "y"), ["x", "", "", "", "--word y"]),
     ],
 )
@@ -59,21 +63,36 @@ def test_flags(script: Path, bash: Bash, arguments: tuple[str, ...], read: list[
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--wrod", "x"), ("--word",), ("--word", "--small"), ("-x",), ("--seeds", "1.5"), ("--", "--help")]
+    "arguments",
+    [
+        ("--wrod", "x"),
+        ("--word",),
+        ("--word", "--small"),
+        ("-x",),
+        ("--seeds", "1.5"),
+        ("--", "--help"),
+    ],
 )
 def test_wrong_flags(script: Path, bash: Bash, arguments: tuple[str, ...]) -> None:
     if arguments[0] == "--":
-        bash(script, *arguments, cwd=script.parent)  # the user's flags of nmt train are not the recipe's
+        bash(
+            script, *arguments, cwd=script.parent
+        )  # the user's flags of nmt train are not the recipe's
     else:
         assert arguments[0] in bash(script, *arguments, code=2, cwd=script.parent).stderr
         assert not (script.parent / "read").exists()
 
 
 def test_help_is_the_opening_comment(script: Path, bash: Bash) -> None:
-    assert bash(script, "--help", cwd=script.parent).stdout == "A recipe.\n\n  --word WORD   of the file\n"
+    assert (
+        bash(script, "--help", cwd=script.parent).stdout
+        == "A recipe.\n\n  --word WORD   of the file\n"
+    )
 
 
-def test_a_failure_ends_the_recipe_with_its_code_and_without_the_file(script: Path, bash: Bash) -> None:
+def test_a_failure_ends_the_recipe_with_its_code_and_without_the_file(
+    script: Path, bash: Bash
+) -> None:
     (script.parent / "fail").touch()
     bash(script, code=7, cwd=script.parent)
     assert not (script.parent / "file").exists()
@@ -89,7 +108,9 @@ def test_a_signal_stops_the_command_once_and_waits_for_it(
 ) -> None:
     folder = script.parent
     (folder / "go").unlink()
-    process = subprocess.Popen(["bash", script], cwd=folder, start_new_session=True, env=variables())
+    process = subprocess.Popen(
+        ["bash", script], cwd=folder, start_new_session=True, env=variables()
+    )
     while not (folder / "waiting").exists():
         assert process.poll() is None
         time.sleep(0.02)
@@ -105,7 +126,9 @@ def test_a_signal_stops_the_command_once_and_waits_for_it(
 def session_of(process: Path) -> int:
     """The session of a process that has not ended."""
     try:
-        state, _, _, session, *_ = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        state, _, _, session, *_ = (
+            (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if state == "Z" else int(session)

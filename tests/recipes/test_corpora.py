@@ -23,7 +23,11 @@ def table(recipes: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def texts(folder: Path) -> dict[str, str]:
     """The content of each file of text."""
-    return {path.name: path.read_text("utf-8") for path in (folder / "text").iterdir() if path.suffix != ".json"}
+    return {
+        path.name: path.read_text("utf-8")
+        for path in (folder / "text").iterdir()
+        if path.suffix != ".json"
+    }
 
 
 def numbered(word: str, count: int) -> str:
@@ -31,11 +35,16 @@ def numbered(word: str, count: int) -> str:
 
 
 def test_tables_are_complete(table: dict[str, Any]) -> None:
-    lines = {split: [c["lines"] for c in table["corpora"] if c["split"] == split] for split in corpora.NAMES}
+    lines = {
+        split: [c["lines"] for c in table["corpora"] if c["split"] == split]
+        for split in corpora.NAMES
+    }
     assert sum(lines["train"]) == {"de": 4_520_620, "fr": 40_842_333}[table["target"]]
     assert (lines["valid"], lines["test"]) == ([3000], [3003])
     archives = [Archive(**archive) for archive in table["archives"]]
-    assert {corpus["archive"] for corpus in table["corpora"]} == {archive.name for archive in archives}
+    assert {corpus["archive"] for corpus in table["corpora"]} == {
+        archive.name for archive in archives
+    }
     assert [archive.name for archive in archives if archive.checksum == "recorded"] == ["dev.tgz"]
     assert all(archive.url.startswith("https://www.statmt.org/wmt1") for archive in archives)
 
@@ -45,7 +54,11 @@ def packed(path: Path, members: dict[str, str]) -> dict[str, str]:
     with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as tar:
         for name, text in members.items():
             if name.endswith(".sgm"):
-                text = "<doc>\n" + "".join(f'<seg id="1">{line}</seg>\n' for line in text.splitlines()) + "</doc>\n"
+                text = (
+                    "<doc>\n"
+                    + "".join(f'<seg id="1">{line}</seg>\n' for line in text.splitlines())
+                    + "</doc>\n"
+                )
             content = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -59,7 +72,11 @@ def test_archives_are_fetched_and_extracted(
     for index, entry in enumerate(table["archives"]):
         path = tmp_path / Archive(**entry).name
         corpora_of = [corpus for corpus in table["corpora"] if corpus["archive"] == path.name]
-        members = {corpus[side]: f"{corpus['name']} {side}\n" * 2 for corpus in corpora_of for side in corpora.SIDES}
+        members = {
+            corpus[side]: f"{corpus['name']} {side}\n" * 2
+            for corpus in corpora_of
+            for side in corpora.SIDES
+        }
         table["archives"][index] = packed(path, members)
     for corpus in table["corpora"]:
         corpus["lines"] = 2
@@ -85,13 +102,20 @@ def test_small_text_for_every_corpus(table: dict[str, Any], tmp_path: Path) -> N
     found = texts(tmp_path / "out")
     training = "".join(found[f"{c['name']}.en"] for c in table["corpora"] if c["split"] == "train")
     assert sorted(training.split("\n")) == sorted(numbered("a", 30).split("\n"))
-    assert (found["newstest2013.en"], found["newstest2014.en"]) == (numbered("c", 5), numbered("a", 4))
+    assert (found["newstest2013.en"], found["newstest2014.en"]) == (
+        numbered("c", 5),
+        numbered("a", 4),
+    )
     with pytest.raises(DataError, match="train"):
         corpora.write_small(table, tmp_path / "small", tmp_path / "other")
 
 
-def test_unpacked_text_is_used(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files named as in the archives, with and without directory and .gz, and as in the table; markup is removed."""
+def test_unpacked_text_is_used(
+    recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files named as in the archives, with and without directory and .gz, and as in the table;
+    markup is removed.
+    """
     table = json.loads((recipes / "wmt14_en_de.json").read_text(encoding="utf-8"))
     mine = tmp_path / "mine"
     (mine / "training").mkdir(parents=True)
@@ -104,7 +128,9 @@ def test_unpacked_text_is_used(recipes: Path, tmp_path: Path, capsys: pytest.Cap
     for side in corpora.SIDES:
         (mine / Path(table["corpora"][-1][side]).name).write_text(markup, encoding="utf-8")
     corpora.collect(table, tmp_path / "out", mine)
-    assert {name: text for name, text in texts(tmp_path / "out").items() if name.endswith(".en")} == {
+    assert {
+        name: text for name, text in texts(tmp_path / "out").items() if name.endswith(".en")
+    } == {
         "europarl-v7.en": "caf\ufffd\nok\n",
         "commoncrawl.en": "c\n",
         "news-commentary-v9.en": "a\n\nb\n",

@@ -68,7 +68,9 @@ def test_an_interrupted_download_continues(server: str, tmp_path: Path, ranges: 
     assert not (tmp_path / "file.tgz.part").exists()
 
 
-def test_mirrors_are_tried_in_turn(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirrors_are_tried_in_turn(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DataError, match="404"):
         downloads.download(f"{server}/gone.tgz", tmp_path / "gone.tgz")
     monkeypatch.setenv("NMT_MIRROR", f"{tmp_path.as_uri()} {server}")
@@ -104,11 +106,18 @@ def test_an_unpublished_checksum_is_recorded_and_required_from_then_on(
         downloads.fetch(archive, tmp_path, record, None)
 
 
-def test_what_is_no_whole_archive_is_not_recorded(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_whole_archive_is_not_recorded(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An error page is shown."""
     whole = packed({"a.en": CONTENT * 20, "b.en": b"one\n"})
     archive, record = Archive(f"{server}/a/file.tgz", RECORDED), tmp_path / "checksums.txt"
-    for content in (b"", b"<!DOCTYPE html><title>Sign in</title>", whole[: len(whole) // 2], packed({})):
+    for content in (
+        b"",
+        b"<!DOCTYPE html><title>Sign in</title>",
+        whole[: len(whole) // 2],
+        packed({}),
+    ):
         monkeypatch.setattr(f"{__name__}.CONTENT", content)
         with pytest.raises(DataError) as caught:
             downloads.fetch(archive, tmp_path, record, None)
@@ -129,10 +138,14 @@ def test_local_archives_are_linked_and_checked(tmp_path: Path) -> None:
         downloads.fetch(Archive(url, "sha256:00"), folder, record, local)
     assert downloads.fetch(Archive(url, f"sha256:{sha256(CONTENT)}"), folder, record, local)
     assert (folder / "file.tgz").readlink() == (local / "file.tgz").resolve()
-    assert not downloads.fetch(Archive("https://nowhere.invalid/other.tgz", RECORDED), folder, record, local)
+    assert not downloads.fetch(
+        Archive("https://nowhere.invalid/other.tgz", RECORDED), folder, record, local
+    )
 
 
-def add(tar: tarfile.TarFile, name: str, content: bytes, kind: bytes = tarfile.REGTYPE, link: str = "") -> None:
+def add(
+    tar: tarfile.TarFile, name: str, content: bytes, kind: bytes = tarfile.REGTYPE, link: str = ""
+) -> None:
     member = tarfile.TarInfo(name)
     member.size, member.type, member.linkname = len(content), kind, link
     tar.addfile(member, io.BytesIO(content))
@@ -161,7 +174,10 @@ def test_members_are_read_and_unpacked(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         add(tar, "./text/a.en", b"one\n")
         add(tar, "text/b.en.gz", gzip.compress(b"two\n"))
-    assert read(tmp_path / "a.tar", "text/a.en", "text/b.en.gz") == {"text/a.en": b"one\n", "text/b.en.gz": b"two\n"}
+    assert read(tmp_path / "a.tar", "text/a.en", "text/b.en.gz") == {
+        "text/a.en": b"one\n",
+        "text/b.en.gz": b"two\n",
+    }
 
 
 def test_only_files_of_whole_archives_are_read(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def test_spelling(n: int, language: str, expected: str) -> None:
 
 @pytest.mark.parametrize("language", ["de", "en"])
 def test_the_names_that_tests_use_without_num2words_are_the_same(language: str) -> None:
-    assert [numbers_below_1000.name(n, language) for n in range(1000)] == [name(n, language) for n in range(1000)]
+    assert [numbers_below_1000.name(n, language) for n in range(1000)] == [
+        name(n, language) for n in range(1000)
+    ]
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +70,8 @@ def test_corpus_is_parallel_and_the_same_for_the_same_seed(tmp_path: Path) -> No
         texts = [(tmp_path / "a" / f"{part}.{language}").read_bytes() for language in ("en", "fr")]
         pairs = list(zip(*(text.decode().split("\n")[:-1] for text in texts), strict=True))
         assert len(set(pairs)) == different
-        assert texts == [(tmp_path / "b" / f"{part}.{language}").read_bytes() for language in ("en", "fr")]
+        assert texts == [
+            (tmp_path / "b" / f"{part}.{language}").read_bytes() for language in ("en", "fr")
+        ]
         written += pairs
     assert set(written) == names

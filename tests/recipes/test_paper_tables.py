@@ -15,12 +15,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Any) -> Pat
     """The results of the English-German recipe, with made-up figures."""
     monkeypatch.chdir(tmp_path)
     results.write_json(
-        tmp_path / "text" / "counts.json", {"newstest2014": {"split": "test", "lines": 3000, "expected": 3003}}
+        tmp_path / "text" / "counts.json",
+        {"newstest2014": {"split": "test", "lines": 3000, "expected": 3003}},
     )
     train = {"read": 4_600_000, "sentences": 4_500_001}
     vocabularies = {"source": {"size": 37_000}}
     results.write_json(
-        tmp_path / "data" / "manifest.json", {"splits": {"train": train}, "task": {"vocabularies": vocabularies}}
+        tmp_path / "data" / "manifest.json",
+        {"splits": {"train": train}, "task": {"vocabularies": vocabularies}},
     )
     results.write_run(tmp_path / "base" / "run", 5.0, 1000)
     scores = [results.score("bleu", 26.4), results.score("get-ende-bleu-quotes", 27.0)]
@@ -29,7 +31,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Any) -> Pat
 
 
 def test_the_table_shows_paper_run_and_difference(
-    folder: Path, table_of: Callable[..., dict[str, list[str]]], results: Any, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    table_of: Callable[..., dict[str, list[str]]],
+    results: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = table_of(paper_tables, "en", "de", "base", "5")
     assert rows["lines, newstest2014 (test)"] == ["3,003", "3,000", "-3"]
@@ -43,7 +48,9 @@ def test_the_table_shows_paper_run_and_difference(
     assert rows["hours x devices"] == ["96.00", "", ""]  # a run without a summary still has a table
 
     summary = {"devices": 4, "device_hours": 80.0, "flops_as_table2": 3.4e18, "flops": 1e18}
-    results.write_json(folder / "base" / "run" / "summary.json", {**summary, "model_flop_utilisation": 0.375})
+    results.write_json(
+        folder / "base" / "run" / "summary.json", {**summary, "model_flop_utilisation": 0.375}
+    )
     rows = table_of(paper_tables, "en", "de", "base", "5")
     assert rows["hours x devices"] == ["96.00", "80.00", "-16.00"]
     assert rows["FLOPs: hours x devices x sustained rate"] == ["3.30e+18", "3.40e+18", "+1.00e+17"]

@@ -23,22 +23,41 @@ def script(bash: Callable[..., Any], recipes: Path, tmp_path: Path) -> Script:
     def run(lists: list[list[str]], references: list[str], **options: Any) -> Any:
         if find_spec("rdkit") is None and "PYTHONPATH" not in options:
             pytest.skip("needs RDKit: pip install rdkit")
-        numbered = (f"{number}\t0\t{text}\n" for number, texts in enumerate(lists, 1) for text in texts)
+        numbered = (
+            f"{number}\t0\t{text}\n" for number, texts in enumerate(lists, 1) for text in texts
+        )
         (tmp_path / "nbest.tsv").write_text("".join(numbered), encoding="utf-8")
-        (tmp_path / "gold").write_text("".join(f"{line}\n" for line in references), encoding="utf-8")
-        words = (sys.executable, recipes / "tasks/reactions.py", tmp_path / "nbest.tsv", tmp_path / "gold")
+        (tmp_path / "gold").write_text(
+            "".join(f"{line}\n" for line in references), encoding="utf-8"
+        )
+        words = (
+            sys.executable,
+            recipes / "tasks/reactions.py",
+            tmp_path / "nbest.tsv",
+            tmp_path / "gold",
+        )
         return bash("-c", 'exec "$@"', "_", *words, **options)
 
     return run
 
 
-def test_published_accuracy(script: Script, rows_of: Callable[[str], dict[str, list[str]]], shared_data: Path) -> None:
+def test_published_accuracy(
+    script: Script, rows_of: Callable[[str], dict[str, list[str]]], shared_data: Path
+) -> None:
     """The LSTM of Liu et al. (2017), from its greedy search."""
     path = shared_data / "tasks/retrosynthesis/official/lstm-beam_1_test_results.gz"
     lines = itertools.islice(gzip.decompress(path.read_bytes()).decode().split("\n"), 5016)
-    pairs = [[reaction.split(">>")[0] for reaction in line.split(" ")] for line in lines if ">>" in line]
-    rows = rows_of(script([[output] for output, _ in pairs], [reference for _, reference in pairs]).stdout)
-    assert {name: cells[0] for name, cells in rows.items() if "top" not in cells[0] and "-" not in cells[0]} == {
+    pairs = [
+        [reaction.split(">>")[0] for reaction in line.split(" ")] for line in lines if ">>" in line
+    ]
+    rows = rows_of(
+        script([[output] for output, _ in pairs], [reference for _, reference in pairs]).stdout
+    )
+    assert {
+        name: cells[0]
+        for name, cells in rows.items()
+        if "top" not in cells[0] and "-" not in cells[0]
+    } == {
         "same string": "35.67",
         "same canonical SMILES": "37.41",
         "same InChI": "37.47",
@@ -91,4 +110,7 @@ def test_files_that_cannot_be_compared(
 
 def test_without_rdkit(script: Script, tmp_path: Path) -> None:
     (tmp_path / "rdkit.py").touch()
-    assert "needs RDKit: pip install rdkit" in script([["C"]], ["C"], code=1, PYTHONPATH=str(tmp_path)).stderr
+    assert (
+        "needs RDKit: pip install rdkit"
+        in script([["C"]], ["C"], code=1, PYTHONPATH=str(tmp_path)).stderr
+    )

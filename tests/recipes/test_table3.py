@@ -19,7 +19,10 @@ def rows_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Any) -
     monkeypatch.chdir(tmp_path)
     for row, perplexity, bleu in (("base", 4.9, 25.0), ("C_N2", 6.0, 23.5), ("C_N2-2", 6.2, 24.5)):
         results.write_run(tmp_path / row / "run", perplexity, 2_000_000)
-        results.write_json(tmp_path / row / "dev-score.json", {"scores": [results.score("get-ende-bleu-quotes", bleu)]})
+        results.write_json(
+            tmp_path / row / "dev-score.json",
+            {"scores": [results.score("get-ende-bleu-quotes", bleu)]},
+        )
     return tmp_path
 
 
@@ -34,7 +37,17 @@ def test_full_size_shows_paper_run_and_difference(table_of: Table) -> None:
 @pytest.mark.usefixtures("rows_folder")
 def test_small_scale_compares_differences_to_the_base_model(table_of: Table) -> None:
     row = table_of(table3, "table", "small", "base C_N2")["C_N2"]
-    assert row == ["N=2", "num_layers=1", "6.00", "+1.10", "+1.19", "23.50", "-1.50", "-2.10", "2.00"]
+    assert row == [
+        "N=2",
+        "num_layers=1",
+        "6.00",
+        "+1.10",
+        "+1.19",
+        "23.50",
+        "-1.50",
+        "-2.10",
+        "2.00",
+    ]
     seeds = table_of(table3, "table", "small", "base*1 C_N2*2")["C_N2"]
     assert seeds[2:7] == ["6.10 ± 0.14", "+1.20", "+1.19", "24.00 ± 0.71", "-1.00"]
 
@@ -48,7 +61,10 @@ def test_items_have_the_base_model_at_small_size() -> None:
 
 def test_every_row_has_its_preset() -> None:
     presets = {table3.preset_of(row) for row in table3.TABLE3}
-    assert presets == {name for name in PRESETS if name.startswith("table3_")} | {"transformer_base", "transformer_big"}
+    assert presets == {name for name in PRESETS if name.startswith("table3_")} | {
+        "transformer_base",
+        "transformer_big",
+    }
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ TINY = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --warmup-steps 5 --b
 def recipe(recipes: Path, bash: Bash, tmp_path: Path) -> Bash:
     """Run a recipe of a small task with a tiny model; give each file of the folder as its lines."""
 
-    def run(name: str, files: dict[str, list[str]], *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def run(
+        name: str, files: dict[str, list[str]], *arguments: str, code: int = 0
+    ) -> subprocess.CompletedProcess[str]:
         for file, lines in files.items():
             path = tmp_path / "files" / file
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +54,14 @@ INFLECTION = {
 def test_a_wrong_folder_is_forgotten(recipes: Path, bash: Bash, tmp_path: Path) -> None:
     def refused(folder: str, *flags: str, code: int) -> str:
         (tmp_path / folder).mkdir(exist_ok=True)
-        command = [recipes / "tasks/inflection.sh", tmp_path / folder, "kor", "--out", tmp_path / "out", *flags]
+        command = [
+            recipes / "tasks/inflection.sh",
+            tmp_path / folder,
+            "kor",
+            "--out",
+            tmp_path / "out",
+            *flags,
+        ]
         return bash(*command, code=code).stderr
 
     assert "there is no kor_large.train" in refused("wrong", code=1)
@@ -65,7 +74,10 @@ def test_a_wrong_folder_is_forgotten(recipes: Path, bash: Bash, tmp_path: Path) 
 
 def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     twice = INFLECTION | {"other/kor.dev": INFLECTION["kor.dev"]}
-    assert "more than one kor.dev" in recipe("inflection.sh", twice, "kor", "--size", "small", code=1).stderr
+    assert (
+        "more than one kor.dev"
+        in recipe("inflection.sh", twice, "kor", "--size", "small", code=1).stderr
+    )
     (tmp_path / "files/other/kor.dev").unlink()
     beside = INFLECTION | {"kor.dev.gz": INFLECTION["kor.dev"]}
     done = recipe("inflection.sh", beside, "kor", "--size", "small", "--seeds", "2")
@@ -76,7 +88,9 @@ def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     assert float(mean) - 23.523 == pytest.approx(float(difference), abs=0.006)
     assert float(mean) == pytest.approx(sum(map(float, seeds.split(" to "))) / 2, abs=0.006)
     assert 0 <= float(ensemble) <= 100
-    assert lines_of(tmp_path / "out/data/test.source.txt")[0] == "<V> <PST> 가곡"  # no training form has FUT
+    assert (
+        lines_of(tmp_path / "out/data/test.source.txt")[0] == "<V> <PST> 가곡"
+    )  # no training form has FUT
     outputs = [lines_of(tmp_path / f"out/seed-{seed}.output") for seed in (1, 2)]
     assert all(unicodedata.is_normalized("NFC", line) for lines in outputs for line in lines)
     again = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "2")
@@ -85,24 +99,40 @@ def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     third = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "3")
     assert third.stderr.count("+ nmt translate") == 2
     assert (tmp_path / "out/ensemble-3.output").exists()
-    assert "another --out" in recipe("inflection.sh", INFLECTION, "kor", "--size", "large", code=2).stderr
+    assert (
+        "another --out"
+        in recipe("inflection.sh", INFLECTION, "kor", "--size", "large", code=2).stderr
+    )
 
 
 def test_phones(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     """A letter is a word of the source, and a phone of several characters one of the target."""
-    files = {f"kor_{part}.tsv": ["가곡\tk a̠ ɡ o̞ k̚", "가\tk a̠"] * 20 for part in ("train", "dev", "test")}
+    files = {
+        f"kor_{part}.tsv": ["가곡\tk a̠ ɡ o̞ k̚", "가\tk a̠"] * 20 for part in ("train", "dev", "test")
+    }
     rows = rows_of(recipe("g2p.sh", files, "kor", "--seeds", "1").stdout)
     assert rows["exact"][0] == "83.7"
     few = json.loads((tmp_path / "out/seed-1/run/config.json").read_text("utf-8"))
-    assert (few["model"]["norm"], few["training"]["batch_sentences"]) == ("pre", 32)  # by the number of words
-    assert lines_of(tmp_path / "out/train.tsv")[0] == " ".join(unicodedata.normalize("NFD", "가곡")) + "\tk a̠ ɡ o̞ k̚"
-    letters, phones = ((tmp_path / f"out/data/task/{side}.json").read_text("utf-8") for side in ("source", "target"))
+    assert (few["model"]["norm"], few["training"]["batch_sentences"]) == (
+        "pre",
+        32,
+    )  # by the number of words
+    assert (
+        lines_of(tmp_path / "out/train.tsv")[0]
+        == " ".join(unicodedata.normalize("NFD", "가곡")) + "\tk a̠ ɡ o̞ k̚"
+    )
+    letters, phones = (
+        (tmp_path / f"out/data/task/{side}.json").read_text("utf-8")
+        for side in ("source", "target")
+    )
     assert '"k̚"' in phones
     assert '"k̚"' not in letters
 
 
 def test_old_spelling(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
-    """The task's own script prepares the text; samples of consecutive tokens are evenly spaced in the training text."""
+    """The task's own script prepares the text; samples of consecutive tokens are evenly spaced in
+    the training text.
+    """
     lines = [*["vnd\tund"] * 20, *["jn\tihn"] * 20, *["dz\tdas"] * 20]
     files = {f"german-anselm.{part}.txt.gz": lines for part in ("train", "dev", "test")}
     files["scripts/preprocess.py"] = ["import sys; print(open(sys.argv[2]).read().upper(), end='')"]
@@ -125,7 +155,9 @@ def test_code(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     assert "java-cs or cs-java" in recipe("code.sh", files, "java", code=2).stderr
     (tmp_path / "files/train.java-cs.txt.cs").unlink()
     without = {name: lines for name, lines in files.items() if name != "train.java-cs.txt.cs"}
-    assert "there is no train.java-cs.txt.cs" in recipe("code.sh", without, "cs-java", code=1).stderr
+    assert (
+        "there is no train.java-cs.txt.cs" in recipe("code.sh", without, "cs-java", code=1).stderr
+    )
     assert not (tmp_path / "out/train.tsv").exists()
     short = files | {"train.java-cs.txt.cs": sides["cs"][:-1]}
     assert "do not have as many lines" in recipe("code.sh", short, "cs-java", code=1).stderr
@@ -135,12 +167,19 @@ def test_code(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
 
 
 def test_scan(recipe: Bash, tmp_path: Path) -> None:
-    """All of the training commands but one in twenty, however often they are there, and each kind of positions."""
-    lines = [f"IN: jump {times} OUT: {' '.join(['I_JUMP'] * count)}" for times, count in (("twice", 2), ("thrice", 3))]
+    """All of the training commands but one in twenty, however often they are there, and each kind
+    of positions.
+    """
+    lines = [
+        f"IN: jump {times} OUT: {' '.join(['I_JUMP'] * count)}"
+        for times, count in (("twice", 2), ("thrice", 3))
+    ]
     files = {"tasks_train_addprim_jump.txt": lines * 30, "tasks_test_addprim_jump.txt": lines}
     done = recipe("scan.sh", files, "addprim_jump", "--seeds", "1")
     kinds = ("absolute", "relative", "rotary", "none")
-    assert [line for line in done.stdout.split("\n") if "Positions" in line] == [f"Positions: {kind}" for kind in kinds]
+    assert [line for line in done.stdout.split("\n") if "Positions" in line] == [
+        f"Positions: {kind}" for kind in kinds
+    ]
     assert done.stdout.count("| exact ") == 4
     for kind in kinds:
         assert lines_of(tmp_path / "out" / kind / "train.tsv")[0] == "jump twice\tI_JUMP I_JUMP"
@@ -151,7 +190,11 @@ def test_scan(recipe: Bash, tmp_path: Path) -> None:
 
 def test_both_directions_in_one_model(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     sides = {"en": ["the file", "a key & more"] * 60, "lv": ["fails ir", "atslega un"] * 60}
-    files = {f"lv-en.{part}.{side}": lines for part in ("train", "dev", "test") for side, lines in sides.items()}
+    files = {
+        f"lv-en.{part}.{side}": lines
+        for part in ("train", "dev", "test")
+        for side, lines in sides.items()
+    }
     rows = rows_of(recipe("small_languages.sh", files, "latvian").stdout)
     assert [rows[f"codexglue, {tag}"][0] for tag in ("2lv", "2en")] == ["37.85", "50.37"]
     sources = lines_of(tmp_path / "out/data/test.source.txt")
@@ -159,8 +202,12 @@ def test_both_directions_in_one_model(recipe: Bash, rows_of: Rows, tmp_path: Pat
 
 
 def test_repeated_pairs_are_not_held_out(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
-    """In Guarani's training text, nearly every second pair is there again. Lines of the dev text all count."""
-    files = {f"train.{side}": [f"uno {n % 100} {side}" for n in range(200)] for side in ("es", "gn")}
+    """In Guarani's training text, nearly every second pair is there again. Lines of the dev text
+    all count.
+    """
+    files = {
+        f"train.{side}": [f"uno {n % 100} {side}" for n in range(200)] for side in ("es", "gn")
+    }
     files |= {"dev.es": ["uno", "", "uno"], "dev.gn": ["peteĩ", "mokõi", "peteĩ"]}
     rows = rows_of(recipe("small_languages.sh", files, "guarani").stdout)
     assert rows["bleu"][0] == "3.26"
@@ -177,5 +224,12 @@ def test_reactions(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
         return
     rows = rows_of(recipe("reactions.sh", files).stdout)
-    assert {"top-1", "top-3", "top-5", "same string", "same InChI", "all reactants, or more"} <= set(rows)
+    assert {
+        "top-1",
+        "top-3",
+        "top-5",
+        "same string",
+        "same InChI",
+        "all reactants, or more",
+    } <= set(rows)
     assert float(rows["same string"][0]) == float(rows["top-1"][1])

@@ -1,4 +1,6 @@
-"""How the recipes train: in several processes, on several machines, under Slurm, and not on a CPU by accident."""
+"""How the recipes train: in several processes, on several machines, under Slurm, and not on a CPU
+by accident.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ Calls = Callable[[], list[str]]
     [
         ({"GPUS": "1"}, ""),
         ({"GPUS": "4"}, "torchrun.py --nproc-per-node 4 --standalone -m nmt_cli "),
-        ({"GPUS": "4", "PROCESSES": "3"}, "torchrun.py --nproc-per-node 3 --standalone -m nmt_cli "),
+        (
+            {"GPUS": "4", "PROCESSES": "3"},
+            "torchrun.py --nproc-per-node 3 --standalone -m nmt_cli ",
+        ),
     ],
 )
 def test_one_machine(dry: Bash, calls: Calls, machine: dict[str, str], launcher: str) -> None:
@@ -28,17 +33,41 @@ def test_one_machine(dry: Bash, calls: Calls, machine: dict[str, str], launcher:
     assert ("torchrun" in call) == bool(launcher)
 
 
-def test_an_error_in_several_processes_is_shown_once(recipes: Path, bash: Bash, tmp_path: Path) -> None:
-    done = bash(recipes / "train.sh", tmp_path, "--out", tmp_path / "run", "--bad-flag", code=2, PROCESSES="2")
+def test_an_error_in_several_processes_is_shown_once(
+    recipes: Path, bash: Bash, tmp_path: Path
+) -> None:
+    done = bash(
+        recipes / "train.sh",
+        tmp_path,
+        "--out",
+        tmp_path / "run",
+        "--bad-flag",
+        code=2,
+        PROCESSES="2",
+    )
     assert done.stderr.count("nmt: ") == 1
 
 
 def test_several_machines(dry: Bash, calls: Calls) -> None:
     first = {"PROCESSES": "8", "NNODES": "2", "NODE_RANK": "1", "STOP": "train"}
-    dry("train.sh", "data", "--out", "run", code=9, MASTER_ADDR="first", TORCHRUN_FLAGS="--local-addr 1.2.3.4", **first)
+    dry(
+        "train.sh",
+        "data",
+        "--out",
+        "run",
+        code=9,
+        MASTER_ADDR="first",
+        TORCHRUN_FLAGS="--local-addr 1.2.3.4",
+        **first,
+    )
     [call] = calls()
-    assert "--nproc-per-node 8 --nnodes 2 --max-restarts 3 --rdzv-backend c10d --rdzv-id nmt " in call
-    assert " --rdzv-endpoint first:29500 --rdzv-conf is_host=0 --local-addr 1.2.3.4 -m nmt_cli train" in call
+    assert (
+        "--nproc-per-node 8 --nnodes 2 --max-restarts 3 --rdzv-backend c10d --rdzv-id nmt " in call
+    )
+    assert (
+        " --rdzv-endpoint first:29500 --rdzv-conf is_host=0 --local-addr 1.2.3.4 -m nmt_cli train"
+        in call
+    )
     assert "MASTER_ADDR" in dry("train.sh", "data", code=2, **first).stderr
 
 
@@ -53,13 +82,27 @@ def test_another_machine_shares_the_training_only(dry: Bash, calls: Calls, tmp_p
     assert "torchrun.py" in call
 
 
-def test_a_smoke_test_of_the_gpus_trains_the_model_itself_on_all_of_them(dry: Bash, calls: Calls) -> None:
-    dry("wmt14_en_fr.sh", "--smoke-gpu", "--model", "big", "--out", "out", GPUS="4", STOP="train", code=9)
+def test_a_smoke_test_of_the_gpus_trains_the_model_itself_on_all_of_them(
+    dry: Bash, calls: Calls
+) -> None:
+    dry(
+        "wmt14_en_fr.sh",
+        "--smoke-gpu",
+        "--model",
+        "big",
+        "--out",
+        "out",
+        GPUS="4",
+        STOP="train",
+        code=9,
+    )
     prepare, train = calls()
     assert " --train out/text/giga-fren " in prepare
     assert " --subwords wordpiece " in prepare
     assert "--nproc-per-node 4 --standalone -m nmt_cli train out/data --out out/big/run " in train
-    assert "--preset transformer_big_en_fr --device cuda --warmup-steps 40 --max-steps 100 " in train
+    assert (
+        "--preset transformer_big_en_fr --device cuda --warmup-steps 40 --max-steps 100 " in train
+    )
     assert "--d-model" not in train
 
 
@@ -87,7 +130,12 @@ def test_slurm_runs_each_part_where_it_should(recipes: Path, tmp_path: Path, bas
         path.parent.mkdir(exist_ok=True)
         path.write_text(script, encoding="utf-8")
         path.chmod(0o755)
-    job = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "32"}
+    job = {
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_NODELIST": "x",
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPUS_PER_TASK": "32",
+    }
     job["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = bash(recipes / "slurm" / "wmt14_en_de.sbatch", "--model", "big", cwd=tmp_path, **job)
     assert done.stdout.split("\n")[:-1] == [

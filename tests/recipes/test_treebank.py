@@ -18,7 +18,9 @@ def write(path: Path, *words: str) -> Path:
 
 
 def penn_treebank(folder: Path) -> Path:
-    """The layout of LDC99T42, a tree a section in the merged files, and another in files that must not be read."""
+    """The layout of LDC99T42, a tree a section in the merged files, and another in files that must
+    not be read.
+    """
     for section in range(25):
         write(folder / f"parsed/mrg/wsj/{section:02}/wsj_{section:02}00.mrg", f"w{section}")
         write(folder / f"parsed/prd/wsj/{section:02}/wsj_{section:02}00.prd", "wrong")
@@ -29,16 +31,23 @@ def penn_treebank(folder: Path) -> Path:
 def collected(out: Path) -> dict[str, list[str]]:
     """The words of each split."""
     lines = {
-        split: (out / f"{split}.ptb").read_text(encoding="utf-8").split("\n")[:-1] for split in ("train", "dev", "test")
+        split: (out / f"{split}.ptb").read_text(encoding="utf-8").split("\n")[:-1]
+        for split in ("train", "dev", "test")
     }
-    return {split: [line.split(" ")[-1].rstrip(")") for line in found] for split, found in lines.items()}
+    return {
+        split: [line.split(" ")[-1].rstrip(")") for line in found] for split, found in lines.items()
+    }
 
 
 @pytest.mark.parametrize("inner", ["", "parsed/mrg/wsj"])
 def test_the_papers_sections(inner: str, tmp_path: Path) -> None:
     top = penn_treebank(tmp_path / "ldc")
     treebank.main("wsj", "0", str(tmp_path / "out"), str(top / inner))
-    assert collected(tmp_path / "out") == {"train": [f"w{n}" for n in range(2, 22)], "dev": ["w22"], "test": ["w23"]}
+    assert collected(tmp_path / "out") == {
+        "train": [f"w{n}" for n in range(2, 22)],
+        "dev": ["w22"],
+        "test": ["w23"],
+    }
     assert (tmp_path / "out/dev.ptb").read_text() == "(TOP (NP (NN w22)))\n"
 
 

@@ -25,13 +25,23 @@ def test_smoke_from_trees_to_the_table_and_again(recipes: Path, bash: Bash, tmp_
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ptb")} == written
 
 
-def test_silver_trees_are_added_to_the_training_set(dry: Bash, calls: Callable[[], list[str]], tmp_path: Path) -> None:
+def test_silver_trees_are_added_to_the_training_set(
+    dry: Bash, calls: Callable[[], list[str]], tmp_path: Path
+) -> None:
     """A link's name may name the split."""
     trees = treebank(300, 20, 0)
     for name, lines in (("made-up", trees["train"]), ("my.dev.ptb", trees["dev"])):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (tmp_path / "my.train.ptb").symlink_to("made-up")
-    flags = ["--treebank", "my.train.ptb", "my.dev.ptb", "--semi-supervised", "silver.ptb", "--out", "out"]
+    flags = [
+        "--treebank",
+        "my.train.ptb",
+        "my.dev.ptb",
+        "--semi-supervised",
+        "silver.ptb",
+        "--out",
+        "out",
+    ]
     dry("wsj_parsing.sh", *flags, "--", "--seed", "3", STOP="train", code=9)
     prepare, train = calls()
     assert " --train out/trees/train.ptb " in prepare

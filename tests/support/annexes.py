@@ -10,20 +10,26 @@ from pathlib import Path
 import nmt_cli
 
 ENTRY_POINTS = [
-    entry for entry in importlib.metadata.distribution("nmt-cli").entry_points if entry.group != "console_scripts"
+    entry
+    for entry in importlib.metadata.distribution("nmt-cli").entry_points
+    if entry.group != "console_scripts"
 ]
 ANNEXES = sorted({entry.value.split(".")[2] for entry in ENTRY_POINTS})
 
 
 def copy_without(annexes: Collection[str], folder: Path) -> Path:
-    """Copy the package to `folder`, without `annexes` and their entry points; return `folder`, for PYTHONPATH."""
+    """Copy the package to `folder`, without `annexes` and their entry points; return `folder`, for
+    PYTHONPATH.
+    """
     source = Path(nmt_cli.__file__).parent
     # A file of bytecode that another process writes has such a name until it is whole.
     shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("*.pyc.*"))
     for annex in annexes:
         shutil.rmtree(folder / "nmt_cli" / "annexes" / annex)
         # The finder of an editable installation would find the original.
-        (folder / "nmt_cli" / "annexes" / f"{annex}.py").write_text("raise ModuleNotFoundError(__name__)\n")
+        (folder / "nmt_cli" / "annexes" / f"{annex}.py").write_text(
+            "raise ModuleNotFoundError(__name__)\n"
+        )
     metadata = folder / "nmt_cli.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: nmt-cli\nVersion: 0\n")

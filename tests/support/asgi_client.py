@@ -47,7 +47,13 @@ class Client:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "root_path": ""}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": b"",
+            "root_path": "",
+        }
         scope |= {"raw_path": quote(path).encode(), "client": ("127.0.0.1", 5)}
         scope["headers"] = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         try:

@@ -10,10 +10,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 NEEDS_A_BROWSER = "needs chromium (on Debian: apt install chromium)"
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+    ),
     *("--remote-debugging-pipe", "--window-size=1400,1000", "--force-device-scale-factor=1"),
 )
 
@@ -26,9 +34,20 @@ class Browser:
         self._read, from_browser = os.pipe()
         # The browser reads from descriptor 3 and writes to 4.
         wire = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
-        command = ["bash", "-c", wire, "bash", str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [
+            "bash",
+            "-c",
+            wire,
+            "bash",
+            str(CHROMIUM),
+            *FLAGS,
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         fds = (to_browser, from_browser)
-        self.process = subprocess.Popen(command, pass_fds=fds, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command, pass_fds=fds, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         os.close(to_browser)
         os.close(from_browser)
         self._buffer, self._number, self._session = b"", 0, ""
@@ -53,7 +72,9 @@ class Browser:
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in the page."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -75,14 +96,17 @@ class Browser:
         """Press a key."""
         code = {"Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
+            )
 
     def point(self, selector: str, x: float = 0.5, y: float = 0.5, *, click: bool = False) -> None:
         """Move the mouse to a position within an element, and click there if `click`."""
         left, top = self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             f"e.scrollIntoView({{block: 'center'}});"
-            f"const r = e.getBoundingClientRect(); return [r.left + {x} * r.width, r.top + {y} * r.height]; }})()"
+            f"const r = e.getBoundingClientRect(); return [r.left + {x} * r.width, r.top + {y} * "
+            "r.height]; }})()"
         )
         at = {"x": left, "y": top}
         self.call("Input.dispatchMouseEvent", type="mouseMoved", **at)

@@ -1,8 +1,10 @@
-"""An `nmt` whose processes are forks of one that has imported PyTorch, which is most of what a start costs.
+"""An `nmt` whose processes are forks of one that has imported PyTorch, which is most of what a
+start costs.
 
-A fork imports nmt_cli itself, from its own PYTHONPATH. It has the arguments, the environment, the directory, the
-streams and the signals of the program that called it. It does not see Python's other variables: PYTHONIOENCODING.
-The hashes of strings are the same in all forks: what depends on the order of a set does not show.
+A fork imports nmt_cli itself, from its own PYTHONPATH. It has the arguments, the environment, the
+directory, the streams and the signals of the program that called it. It does not see Python's other
+variables: PYTHONIOENCODING. The hashes of strings are the same in all forks: what depends on the
+order of a set does not show.
 """
 
 from __future__ import annotations
@@ -49,12 +51,15 @@ if code < 0:
 sys.exit(code)
 """
 MODULES = "NMT_TEST_MODULES"
-"""The environment variable with the file in which a fork lists the modules that it has at its end."""
+"""The environment variable with the file in which a fork lists the modules that it has at its end.
+"""
 
 
 @contextmanager
 def forking_nmt(folder: Path) -> Iterator[Path]:
-    """Make the program `nmt` in `folder`, which should have a short name; it works until the end of the context."""
+    """Make the program `nmt` in `folder`, which should have a short name; it works until the end of
+    the context.
+    """
     address = folder / "socket"
     program = folder / "nmt"
     program.write_text(CLIENT.format(python=sys.executable, address=address), encoding="utf-8")
@@ -131,7 +136,9 @@ def run(streams: list[int], arguments: list[str], environment: dict[str, str], f
 
 def text_stream(number: int, mode: str, **options: Any) -> Any:
     by_line = mode == "w" and (number == 2 or os.isatty(number))
-    return os.fdopen(number, mode, buffering=1 if by_line else -1, encoding="utf-8", closefd=False, **options)
+    return os.fdopen(
+        number, mode, buffering=1 if by_line else -1, encoding="utf-8", closefd=False, **options
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Hostile files, drawn by hypothesis, and what a reader may do with them: read them, or raise an error that names them.
+"""Hostile files, drawn by hypothesis, and what a reader may do with them: read them, or raise an
+error that names them.
 
 `make faults` (NMT_FAULTS=long) draws many more, and new ones each time.
 """
@@ -36,7 +37,9 @@ odd_values = st.one_of(
     st.integers(-3, 3),
     st.sampled_from([10**9, 2**63, -(2**63), 10**30, 1e308, float("nan"), float("inf")]),
     st.text(max_size=8),
-    st.sampled_from(["../../etc/passwd", "/etc/passwd", "..", "", "\0", "\ud800", "os.system", "1"]),
+    st.sampled_from(
+        ["../../etc/passwd", "/etc/passwd", "..", "", "\0", "\ud800", "os.system", "1"]
+    ),
     st.lists(st.integers(), max_size=3),
     st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
 )
@@ -46,7 +49,13 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The paths to all values inside a JSON value."""
     if path:
         yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value[:20]) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value[:20])
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield from places(inner, (*path, key))
 
@@ -75,13 +84,18 @@ def mangled(draw: st.DrawFn, original: bytes) -> bytes:
     """Bytes of which some are removed, replaced or added."""
     content = original
     for _ in range(draw(st.integers(1, 4))):
-        at, length = draw(st.integers(0, len(content))), draw(st.sampled_from([0, 1, 2, 30, len(content)]))
+        at, length = (
+            draw(st.integers(0, len(content))),
+            draw(st.sampled_from([0, 1, 2, 30, len(content)])),
+        )
         content = content[:at] + draw(st.binary(max_size=12)) + content[at + length :]
     return content
 
 
 def outcome(act: Callable[[], Any], file: Path | str) -> bool:
-    """Return whether `act` succeeds. Its error must be an NmtError that names the file or its directory."""
+    """Return whether `act` succeeds. Its error must be an NmtError that names the file or its
+    directory.
+    """
     counts["inputs"] += 1
     try:
         with warnings.catch_warnings():

@@ -28,9 +28,15 @@ def log_probabilities(model: Any, task: Any, source: str, target: str) -> list[f
 
 
 def check_import(
-    nmt: Run, path: Path, out: Path, options: Sequence[object], examples: Sequence[Mapping[str, Any]]
+    nmt: Run,
+    path: Path,
+    out: Path,
+    options: Sequence[object],
+    examples: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Import `path` as `out`: outputs of greedy search and their log-probabilities are those of the other program."""
+    """Import `path` as `out`: outputs of greedy search and their log-probabilities are those of the
+    other program.
+    """
     code, stdout, err = nmt("import", path, "--out", out, *options)
     assert (code, stdout) == (0, "")
     assert "en to de" in err

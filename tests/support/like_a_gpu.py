@@ -31,7 +31,9 @@ class Fast(OnGPU):
     def loader(self, load: Load, model: Any, bins: bool) -> Load:
         """Without pinned memory."""
         if bins:
-            return lambda corpus, indices: binned(corpus.ids("source", indices), corpus.ids("target", indices))
+            return lambda corpus, indices: binned(
+                corpus.ids("source", indices), corpus.ids("target", indices)
+            )
         return lambda corpus, indices: rows.row_batch(load(corpus, indices), model)
 
     def gradients(self, plain: Gradients, replay: bool) -> Gradients:

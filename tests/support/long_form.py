@@ -1,4 +1,6 @@
-"""The two forms of the tests of faults and recipes: the long one, by `make faults`, and some in other test runs."""
+"""The two forms of the tests of faults and recipes: the long one, by `make faults`, and some in
+other test runs.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,20 @@
-"""The names of the numbers 0 to 999 in English and German, for tests where the package num2words is missing."""
+"""The names of the numbers 0 to 999 in English and German, for tests where the package num2words is
+missing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 _ENGLISH = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen "
     "eighteen nineteen",
     "twenty thirty forty fifty sixty seventy eighty ninety",
 )
 _GERMAN = (
-    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn "
+    "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn "
+    "fünfzehn sechzehn siebzehn "
     "achtzehn neunzehn",
     "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
 )
@@ -25,7 +29,9 @@ def name(n: int, language: str) -> str:
 def english(n: int, small: Sequence[str], tens: Sequence[str]) -> str:
     """Return the English name, without "and"."""
     if n >= 100:
-        return f"{small[n // 100]} hundred" + (f" {english(n % 100, small, tens)}" if n % 100 else "")
+        return f"{small[n // 100]} hundred" + (
+            f" {english(n % 100, small, tens)}" if n % 100 else ""
+        )
     if n < 20:
         return small[n]
     return tens[n // 10 - 2] + (f"-{small[n % 10]}" if n % 10 else "")
@@ -38,4 +44,6 @@ def german(n: int, small: Sequence[str], tens: Sequence[str]) -> str:
         return f"{hundreds}hundert" + (german(n % 100, small, tens) if n % 100 else "")
     if n < 20:
         return small[n]
-    return (f"{small[n % 10].removesuffix('s' if n % 10 == 1 else '')}und" if n % 10 else "") + tens[n // 10 - 2]
+    return (
+        f"{small[n % 10].removesuffix('s' if n % 10 == 1 else '')}und" if n % 10 else ""
+    ) + tens[n // 10 - 2]

@@ -36,9 +36,13 @@ def trained(run: Path) -> dict[str, Tensor]:
     """Return the weights that training would go on from."""
     folder = checkpoint.locate(run)
     tensors = checkpoint.load_training(folder).tensors
-    raw = {name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)}
+    raw = {
+        name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)
+    }
     return raw or checkpoint.load_weights(folder)
 
 
 def of_run(run: Path) -> dict[str, Any]:
-    return {name: content for name, content in contents(run).items() if name.split("/")[0] in OF_RUN}
+    return {
+        name: content for name, content in contents(run).items() if name.split("/")[0] in OF_RUN
+    }

@@ -49,7 +49,11 @@ class Reference:
         side = int(memory is not None)
         prefix, norms = self.names["layers"][side], self.names["norms"][side]
         own, across = self.names["attentions"]
-        count = 1 + max(int(name.removeprefix(f"{prefix}.").split(".")[0]) for name in self.weights if prefix in name)
+        count = 1 + max(
+            int(name.removeprefix(f"{prefix}.").split(".")[0])
+            for name in self.weights
+            if prefix in name
+        )
         for layer in (f"{prefix}.{number}" for number in range(count)):
             steps: list[Callable[[Tensor], Tensor]] = [
                 lambda y, layer=layer: self.attention(y, y, f"{layer}.{own}", causal=bool(side)),  # type: ignore[misc]
@@ -59,13 +63,15 @@ class Reference:
             for norm, step in zip(norms, steps if side else [steps[0], steps[2]], strict=True):
                 name = f"{layer}.{norm}"
                 x = x + step(self.norm(x, name)) if self.pre_norm else self.norm(x + step(x), name)
-        return self.norm(x, f"{'decoder' if side else 'encoder'}.layer_norm") if self.pre_norm else x
+        return (
+            self.norm(x, f"{'decoder' if side else 'encoder'}.layer_norm") if self.pre_norm else x
+        )
 
     def norm(self, x: Tensor, name: str) -> Tensor:
         variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
-        return (x - mean) / (variance + self.epsilon).sqrt() * self.weights[f"{name}.weight"] + self.weights[
-            f"{name}.bias"
-        ]
+        return (x - mean) / (variance + self.epsilon).sqrt() * self.weights[
+            f"{name}.weight"
+        ] + self.weights[f"{name}.bias"]
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         product = x @ self.weights[f"{name}.weight"].T
@@ -84,13 +90,17 @@ class Reference:
         for q, k, v in parts:
             scores = q @ k.T / math.sqrt(q.size(1))
             if causal:
-                scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+                scores = scores.masked_fill(
+                    torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf
+                )
             heads.append(F.softmax(scores, -1) @ v)
         return self.linear(torch.cat(heads, 1), output)
 
 
 def halves(first: int, count: int, d_model: int) -> Tensor:
-    """Sinusoids [count, d_model] of positions from `first` on as tensor2tensor has them: sines, then cosines."""
+    """Sinusoids [count, d_model] of positions from `first` on as tensor2tensor has them: sines,
+    then cosines.
+    """
     rates = torch.tensor([10000 ** (-i / (d_model // 2 - 1)) for i in range(d_model // 2)])
     angles = torch.arange(first, first + count)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], 1)

@@ -20,13 +20,17 @@ LINES = range(1, 6)
 searches = st.sampled_from(["greedy", "beam", "samples"])
 
 
-def outputs(how: str, model: Any, source: Any, limits: list[int], constraint: Any, **options: Any) -> list[Any]:
+def outputs(
+    how: str, model: Any, source: Any, limits: list[int], constraint: Any, **options: Any
+) -> list[Any]:
     """The hypotheses of each sentence, by any of the searches."""
     if how == "samples":
         search = SearchSettings(nbest=3, **options)
         return sample(model, source, limits, search, SamplingConfig(sample=True), LINES, constraint)
     width = 1 if how == "greedy" else 4
-    return beam_search(model, source, limits, SearchSettings(width, nbest=width, **options), constraint)
+    return beam_search(
+        model, source, limits, SearchSettings(width, nbest=width, **options), constraint
+    )
 
 
 def sample(

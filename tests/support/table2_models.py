@@ -10,7 +10,13 @@ from nmt_cli import registry
 
 
 def built(
-    name: str, *, vocabulary: int = 20, shared: bool = True, attention: str = "full", device: str = "cpu", **fields: Any
+    name: str,
+    *,
+    vocabulary: int = 20,
+    shared: bool = True,
+    attention: str = "full",
+    device: str = "cpu",
+    **fields: Any,
 ) -> Any:
     """The registered model `name`, with the weights that seed 0 gives it."""
     registry.discover()

@@ -1,4 +1,6 @@
-"""The same hundred pairs as plain files and as a table with columns of tags, and how prepared data are read."""
+"""The same hundred pairs as plain files and as a table with columns of tags, and how prepared data
+are read.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ def write(folder: Path) -> None:
     """Write a.en, a.de and t.tsv."""
     for name, side in (("a.en", 0), ("a.de", 1)):
         (folder / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
-    rows = (f'{number}\t{target}\tV;PST\t{source}\tnews"\n' for number, (source, target) in enumerate(PAIRS))
+    rows = (
+        f'{number}\t{target}\tV;PST\t{source}\tnews"\n'
+        for number, (source, target) in enumerate(PAIRS)
+    )
     (folder / "t.tsv").write_text("".join(rows), encoding="utf-8")
 
 

@@ -1,4 +1,6 @@
-"""Checkpoints of tiny models with random weights: they translate into nonsense, but always the same nonsense."""
+"""Checkpoints of tiny models with random weights: they translate into nonsense, but always the same
+nonsense.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ MODEL = {"name": "transformer", "num_layers": 1, "d_model": 16, "d_ff": 32, "num
 
 @pytest.fixture(scope="session")
 def make_checkpoint() -> Callable[..., Path]:
-    """Writes a checkpoint of another model for each seed; the vocabulary has one entry for each letter of `letters`.
+    """Writes a checkpoint of another model for each seed; the vocabulary has one entry for each
+    letter of `letters`.
 
-    `model` are settings of the Transformer; `separate` vocabularies are of the same letters; `ends` lets outputs end
-    before their limit; `noise` is added to biases and layer norms, which start as zeros and ones.
+    `model` are settings of the Transformer; `separate` vocabularies are of the same letters; `ends`
+    lets outputs end before their limit; `noise` is added to biases and layer norms, which start as
+    zeros and ones.
     """
 
     def make(
@@ -53,7 +57,11 @@ def make_checkpoint() -> Callable[..., Path]:
             settings["symbols"] = symbols  # of an annex
         task = component.build(component.config("en", "de", **settings))
         task.learn([(letters, letters[::-1])])
-        vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
+        vocabulary = (
+            task.source_vocabulary_size,
+            task.target_vocabulary_size,
+            task.shared_vocabulary,
+        )
         sections = {"model": {**MODEL, **(model or {})}, "attention": {"name": attention}}
         contents = Contents(sections, *vocabulary, step, "run")
         with torch.random.fork_rng(), torch.no_grad():
@@ -70,7 +78,9 @@ def make_checkpoint() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_checkpoint(
+    make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A checkpoint that all tests read and none changes."""
     return make_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
 

@@ -1,4 +1,6 @@
-"""`nmt train` with a model so small that a run takes a second: its settings, a run in this process, and its flags."""
+"""`nmt train` with a model so small that a run takes a second: its settings, a run in this process,
+and its flags.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,34 @@ from nmt_cli.training.start import build_run, configuration, open_data, train
 SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
 TINY = (
     SIZES
-    | {"batch_tokens": 500, "micro_batches": 2, "warmup_steps": 20, "max_steps": 12, "save_every": 4, "log_every": 5}
-    | {"device": "cpu", "sustained_tflops": 1.0, "peak_tflops": 1.0}  # given, because measuring them takes time
+    | {
+        "batch_tokens": 500,
+        "micro_batches": 2,
+        "warmup_steps": 20,
+        "max_steps": 12,
+        "save_every": 4,
+        "log_every": 5,
+    }
+    | {
+        "device": "cpu",
+        "sustained_tflops": 1.0,
+        "peak_tflops": 1.0,
+    }  # given, because measuring them takes time
 )
 
 
 def long_run(data: Path) -> Run:
-    """Return a run of 1,000 steps with a warm-up of one, in three epochs at most; nothing is written."""
+    """Return a run of 1,000 steps with a warm-up of one, in three epochs at most; nothing is
+    written.
+    """
     registry.discover()
-    limits = {"batch_tokens": 500, "max_epochs": 3, "max_steps": 1000, "warmup_steps": 1, "device": "cpu"}
+    limits = {
+        "batch_tokens": 500,
+        "max_epochs": 3,
+        "max_steps": 1000,
+        "warmup_steps": 1,
+        "device": "cpu",
+    }
     return built(configuration(TrainOptions(), SIZES | limits), data)
 
 

@@ -16,7 +16,9 @@ WIDTH = 5
 
 @dataclass
 class ToyState:
-    """Insists on what a search owes to a state: its use once only, and the hypotheses of one sentence in one line."""
+    """Insists on what a search owes to a state: its use once only, and the hypotheses of one
+    sentence in one line.
+    """
 
     hidden: Tensor  # [N, WIDTH]
     width: int = 1  # hypotheses of each sentence
@@ -35,14 +37,20 @@ class ToyState:
 
 
 class Toy:
-    """A recurrent network with random weights, whose first state is the sum of the source's embeddings."""
+    """A recurrent network with random weights, whose first state is the sum of the source's
+    embeddings.
+    """
 
     def __init__(self, vocabulary_size: int, seed: int, sharpness: float = 2.0) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.vocabulary_size = vocabulary_size
-        self.embedding = torch.randn(vocabulary_size, WIDTH, generator=generator, dtype=torch.float64)
+        self.embedding = torch.randn(
+            vocabulary_size, WIDTH, generator=generator, dtype=torch.float64
+        )
         self.recurrent = torch.randn(WIDTH, WIDTH, generator=generator, dtype=torch.float64)
-        self.output = sharpness * torch.randn(WIDTH, vocabulary_size, generator=generator, dtype=torch.float64)
+        self.output = sharpness * torch.randn(
+            WIDTH, vocabulary_size, generator=generator, dtype=torch.float64
+        )
         self.rows_seen: list[int] = []
 
     def start(self, source: Tensor) -> ToyState:

@@ -1,7 +1,7 @@
 """The functions of the package that the five commands enter, with the paper's Transformer.
 
-Run as a program, it calls `nmt` with each list of arguments in a JSON file, and prints the first lines of all functions
-that were entered, by file.
+Run as a program, it calls `nmt` with each list of arguments in a JSON file, and prints the first
+lines of all functions that were entered, by file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ Entered = defaultdict[str, set[int]]
 
 
 def enter(calls: list[list[str]], package: str) -> Entered:
-    """Call `nmt` with each list of arguments; return the first lines of the functions that were entered, by file."""
+    """Call `nmt` with each list of arguments; return the first lines of the functions that were
+    entered, by file.
+    """
     entered: Entered = defaultdict(set)
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -44,11 +46,15 @@ def enter(calls: list[list[str]], package: str) -> Entered:
 
 
 def functions(path: Path) -> dict[int, str]:
-    """Return the names of all functions of a file, by the line of their first decorator or of `def`."""
+    """Return the names of all functions of a file, by the line of their first decorator or of
+    `def`.
+    """
     found = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found[min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])] = node.name
+            found[min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])] = (
+                node.name
+            )
     return found
 
 

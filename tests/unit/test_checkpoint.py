@@ -31,7 +31,10 @@ def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 
 
 def renew_checksums(folder: Path) -> None:
-    recorded = {name: fingerprint(folder / name) for name in json.loads((folder / "checksums.json").read_text())}
+    recorded = {
+        name: fingerprint(folder / name)
+        for name in json.loads((folder / "checksums.json").read_text())
+    }
     (folder / "checksums.json").write_text(json.dumps(recorded))
 
 
@@ -39,12 +42,25 @@ def change_json(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def saved(folder: Path, source: Path, weights: dict[str, torch.Tensor], training: SavedTraining | None = None) -> None:
-    checkpoint.save(folder, checkpoint.read_contents(source), weights, checkpoint.load_task(source / "task"), training)
+def saved(
+    folder: Path,
+    source: Path,
+    weights: dict[str, torch.Tensor],
+    training: SavedTraining | None = None,
+) -> None:
+    checkpoint.save(
+        folder,
+        checkpoint.read_contents(source),
+        weights,
+        checkpoint.load_task(source / "task"),
+        training,
+    )
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def test_a_checkpoint_consists_of_plain_files(folder: Path) -> None:
@@ -76,7 +92,9 @@ def test_the_training_state_is_restored(folder: Path, tmp_path: Path) -> None:
     assert loaded.values == state.values
     assert torch.equal(loaded.tensors["0.exp_avg"], torch.arange(3.0))
     for missing in ("state", "optimizer"):
-        (tmp_path / "again" / "training.json").write_text(json.dumps({**state.values, missing: None}))
+        (tmp_path / "again" / "training.json").write_text(
+            json.dumps({**state.values, missing: None})
+        )
         with pytest.raises(CheckpointError, match=rf"training\.json: {missing} is missing"):
             checkpoint.load_training(tmp_path / "again")
     with pytest.raises(CheckpointError, match="weights only"):
@@ -143,15 +161,23 @@ def test_checksums_reach_no_file_outside(folder: Path, name: str) -> None:
         ({"source_vocabulary_size": -1}, r"source_vocabulary_size must be at least 1, not -1"),
         ({"run": None}, r"run must be of type str"),
         ({"sections": {"model": "transformer"}}, r"no section 'model'"),
-        ({"sections": {"model": {"name": "rnn"}, "attention": {"name": "full"}}}, r"no model called 'rnn'"),
+        (
+            {"sections": {"model": {"name": "rnn"}, "attention": {"name": "full"}}},
+            r"no model called 'rnn'",
+        ),
         (
             {"sections": {"model": {"name": "rnn"}}, "modules": {"model": "their.rnn"}},
             r"'rnn' comes from the module their\.rnn: give --import their\.rnn",
         ),
-        ({"target_vocabulary_size": 20}, r"target_vocabulary_size of its model is 20, that of its task 13"),
+        (
+            {"target_vocabulary_size": 20},
+            r"target_vocabulary_size of its model is 20, that of its task 13",
+        ),
     ],
 )
-def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_config_that_does_not_fit_is_refused_by_name(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
     """With a matching checksum."""
     change_json(folder / "config.json", **changes)
     renew_checksums(folder)
@@ -167,7 +193,9 @@ def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: di
         ("num_heads", 3, r"--num-heads 3 does not divide"),
     ],
 )
-def test_a_model_that_the_weights_do_not_fit(folder: Path, field: str, value: object, message: str) -> None:
+def test_a_model_that_the_weights_do_not_fit(
+    folder: Path, field: str, value: object, message: str
+) -> None:
     sections = json.loads((folder / "config.json").read_text())["sections"]
     sections["model"][field] = value
     change_json(folder / "config.json", sections=sections)
@@ -177,12 +205,16 @@ def test_a_model_that_the_weights_do_not_fit(folder: Path, field: str, value: ob
 
 
 def test_nothing_in_the_package_unpickles() -> None:
-    """The package uses neither pickle nor torch.load, which can run code from a file, unless it loads tensors only."""
+    """The package uses neither pickle nor torch.load, which can run code from a file, unless it
+    loads tensors only.
+    """
     package = Path(checkpoint.__file__).parent
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert "import pickle" not in text, path
-        assert all("weights_only=True" in call for call in re.findall(r"torch\.load\([^)]*\)?", text)), path
+        assert all(
+            "weights_only=True" in call for call in re.findall(r"torch\.load\([^)]*\)?", text)
+        ), path
         assert "torch.save(" not in text, path
 
 
@@ -197,7 +229,9 @@ def rename_all_but_new_folders(self: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("at", ["_save_tensors", "_flush", "rename"])
-def test_a_failed_save_keeps_the_older_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+def test_a_failed_save_keeps_the_older_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
     """Also if the old directory was already renamed."""
     before, weights = everything(folder), checkpoint.load_weights(folder)
     task, contents = checkpoint.load_task(folder / "task"), checkpoint.read_contents(folder)
@@ -239,10 +273,24 @@ def test_directories_that_are_not_checkpoints(folder: Path, tmp_path: Path) -> N
 def test_the_checkpoints_of_a_run(folder: Path, tmp_path: Path) -> None:
     """Those of --save-every are averaged; a run stands for the newest of any kind."""
     run, checkpoints = tmp_path / "run", tmp_path / "run" / "checkpoints"
-    for name in ("step-00000008", "step-00000010", ".step-00000200.part", "damaged-step-00000012", "latest-x"):
+    for name in (
+        "step-00000008",
+        "step-00000010",
+        ".step-00000200.part",
+        "damaged-step-00000012",
+        "latest-x",
+    ):
         shutil.copytree(folder, checkpoints / name)
-    assert [path.name for path in checkpoint.checkpoints_of(run)] == ["step-00000008", "step-00000010"]
-    for name in ("step-00000010", "latest-00000011", "best-00000011", "step-00000011"):  # of one step, the last
+    assert [path.name for path in checkpoint.checkpoints_of(run)] == [
+        "step-00000008",
+        "step-00000010",
+    ]
+    for name in (
+        "step-00000010",
+        "latest-00000011",
+        "best-00000011",
+        "step-00000011",
+    ):  # of one step, the last
         shutil.copytree(folder, checkpoints / name, dirs_exist_ok=True)
         assert checkpoint.locate(run).name == name
     assert checkpoint.locate(folder) == folder

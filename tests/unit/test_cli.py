@@ -47,7 +47,10 @@ def test_the_overview_fits_a_terminal(nmt: Nmt, monkeypatch: pytest.MonkeyPatch)
     assert max(map(len, out.split("\n"))) <= 80
     commands, _, rest = out.partition("Commands:\n")[2].partition("Examples:\n")
     lines = dict(re.findall(r"^  ([a-z-]+) +([A-Z].*[^.])$", commands, re.MULTILINE))
-    assert (len(lines), commands.strip().count("\n")) == (len(command_names()), len(command_names()) - 1)
+    assert (len(lines), commands.strip().count("\n")) == (
+        len(command_names()),
+        len(command_names()) - 1,
+    )
     assert lines["average"] == "The mean of several checkpoints (section 6.1)"
     assert rest.count("nmt ") >= 4
     assert "docs/" in rest
@@ -77,7 +80,15 @@ def test_a_standard_output_that_is_not_utf_8(encoding: str, tmp_path: Path) -> N
     """Latin-1 has no ellipsis."""
     module = "from nmt_cli.presets import preset\npreset('more', 'and so on\u2026')\n"
     (tmp_path / "more_presets.py").write_text(module, encoding="utf-8")
-    command = [sys.executable, "-m", "nmt_cli", "train", "--import", "more_presets", "--list-presets"]
+    command = [
+        sys.executable,
+        "-m",
+        "nmt_cli",
+        "train",
+        "--import",
+        "more_presets",
+        "--list-presets",
+    ]
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(tmp_path)}
     shown = subprocess.run(command, env=environment, check=True, capture_output=True)
     assert b"\\u2026" in shown.stdout
@@ -88,17 +99,27 @@ def test_a_standard_output_that_is_not_utf_8(encoding: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(("choice", "expected"), [({}, "50000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
 def test_threads_sleep_soon(choice: dict[str, str], expected: str) -> None:
     """As OpenMP itself shows it, when PyTorch loads it: set later, it would have no effect."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
     command = [sys.executable, "-m", "nmt_cli", "train", "--dry-run", "--vocab-size", "9"]
     shown = subprocess.run(
-        command, env={**kept, **choice, "OMP_DISPLAY_ENV": "verbose"}, check=True, capture_output=True, text=True
+        command,
+        env={**kept, **choice, "OMP_DISPLAY_ENV": "verbose"},
+        check=True,
+        capture_output=True,
+        text=True,
     ).stderr
     assert re.findall("GOMP_SPINCOUNT = '(.*)'", shown) == [expected]
 
 
 @pytest.mark.parametrize("command", command_names())
 def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """It fits the terminal, shows each flag once and each type in our words, and ends with examples."""
+    """It fits the terminal, shows each flag once and each type in our words, and ends with
+    examples.
+    """
     code, out, _ = nmt(command, "--help")
     assert nmt(command, "-h")[:2] == (code, out)
     assert code == 0
@@ -124,10 +145,14 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         ("train --d-model x", "--d-model must be an integer, not 'x'"),
         ("train --dropout=x", "--dropout must be a number, not 'x'"),
         ("train --lr=0.1", "use --peak-learning-rate"),
-        ("train --learning-rate 1 --dry-run --vocab-size 50", "peak x sqrt(d_model x warmup steps)"),
+        (
+            "train --learning-rate 1 --dry-run --vocab-size 50",
+            "peak x sqrt(d_model x warmup steps)",
+        ),
         (
             "train --max_tokens 4096",
-            "--batch-tokens, the tokens of a whole update: those of a device x accumulation x devices",
+            "--batch-tokens, the tokens of a whole update: those of a device x accumulation x "
+            "devices",
         ),
         ("train --source-lang en", "nmt prepare"),
         ("train --smoothing 0.1", "--label-smoothing"),
@@ -136,13 +161,18 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         ("average x --lats 3", "--last"),
         ("average x --last", "--last"),
         ("train --dry-run --vocab-size 50 --preset transfomer_base", "transformer_base"),
-        ("train --dry-run --vocab-size 50 --optimizer adm", "adamw? Known: adam, adamw, muon, sgd."),
+        (
+            "train --dry-run --vocab-size 50 --optimizer adm",
+            "adamw? Known: adam, adamw, muon, sgd.",
+        ),
         ("train --model gntm --help", "gnmt? Known:"),
         ("prepare --task parsin -h", "parsing"),
         ("prepare --train a b --out y", "a flag with several values is repeated"),
     ],
 )
-def test_the_message_for_an_unknown_name_offers_a_known_one(nmt: Nmt, line: str, offered: str) -> None:
+def test_the_message_for_an_unknown_name_offers_a_known_one(
+    nmt: Nmt, line: str, offered: str
+) -> None:
     code, out, err = nmt(*line.split())
     assert (code, out, err[:5]) == (2, "", "nmt: ")
     assert re.search(rf"{re.escape(offered)}(?!\w)", err)
@@ -161,10 +191,18 @@ def test_a_name_that_is_like_no_other_is_not_compared(nmt: Nmt) -> None:
         (UsageError("reason"), 2, "reason"),
         (Interrupted("reason", 15), 143, "reason"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(errno.ENOSPC, "No space left on device", "big"), 1, "big: No space left on device; "),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "big"),
+            1,
+            "big: No space left on device; ",
+        ),
         (OSError("odd"), 1, "odd"),
         (MemoryError(), 1, "out of memory"),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "out of memory"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+            1,
+            "out of memory",
+        ),
     ],
 )
 def test_every_error_has_one_message_and_its_exit_code(
@@ -190,7 +228,11 @@ def test_a_bug_is_not_hidden(bug: type[Exception]) -> None:
         ("train --model gnmt", "--init-range X", "--d-ff"),
         ("train --preset gnmt_small", "--model NAME Selected: gnmt. Others:", "--d-ff"),
         ("train --config gnmt.toml", "[default: 0.25]", "--d-ff"),
-        ("train --preset bytenet_small --model=gnmt", "--schedule NAME Selected: constant.", "--d-ff"),
+        (
+            "train --preset bytenet_small --model=gnmt",
+            "--schedule NAME Selected: constant.",
+            "--d-ff",
+        ),
         ("prepare --task parsing", "--linearisation", "--source-lang NAME"),
     ],
 )
@@ -223,7 +265,11 @@ def test_the_help_shows_what_is_selected(
 def test_bash_completes_commands_flags_and_values(
     nmt: Nmt, monkeypatch: pytest.MonkeyPatch, line: str, offered: list[str]
 ) -> None:
-    for name, value in {"COMP_WORDS": line, "COMP_CWORD": line.count(" "), "_NMT_COMPLETE": "complete_bash"}.items():
+    for name, value in {
+        "COMP_WORDS": line,
+        "COMP_CWORD": line.count(" "),
+        "_NMT_COMPLETE": "complete_bash",
+    }.items():
         monkeypatch.setenv(name, str(value))
     code, out, err = nmt()
     assert (code, out.split(), err) == (0, offered, "")
@@ -250,9 +296,13 @@ DRY = ("--dry-run", "--json", "--vocab-size", 50, "--num-layers", 1)
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """Return flags that import and select an optimizer outside of the package; unregister it after the test."""
+    """Return flags that import and select an optimizer outside of the package; unregister it after
+    the test.
+    """
     registry.discover()
-    monkeypatch.setattr(registry, "_components", {kind: dict(own) for kind, own in registry._components.items()})
+    monkeypatch.setattr(
+        registry, "_components", {kind: dict(own) for kind, own in registry._components.items()}
+    )
     (tmp_path / "descent_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "descent_plugin", raising=False)
@@ -275,9 +325,26 @@ def test_a_field_of_two_components_needs_its_section(nmt: Nmt, plugin: tuple[str
     assert code == 2
     assert "--model.dropout" in err
     assert "--optimizer.dropout" in err
-    code, out, _ = nmt("train", *plugin, "--preset", "multi30k", "--optimizer.dropout", 0.7, "--optimizer.out", 7, *DRY)
-    assert (code, out.count('"dropout": 0.3'), out.count('"dropout": 0.7'), '"out": 7' in out) == (0, 1, 1, True)
-    code, out, _ = nmt("train", "--import", "descent_plugin", "--dropout", "0.3", "--optimizer.beta1", "0.5", *DRY)
+    code, out, _ = nmt(
+        "train",
+        *plugin,
+        "--preset",
+        "multi30k",
+        "--optimizer.dropout",
+        0.7,
+        "--optimizer.out",
+        7,
+        *DRY,
+    )
+    assert (code, out.count('"dropout": 0.3'), out.count('"dropout": 0.7'), '"out": 7' in out) == (
+        0,
+        1,
+        1,
+        True,
+    )
+    code, out, _ = nmt(
+        "train", "--import", "descent_plugin", "--dropout", "0.3", "--optimizer.beta1", "0.5", *DRY
+    )
     assert (code, out.count('"dropout": 0.3'), out.count('"beta1": 0.5')) == (0, 1, 1)
 
 
@@ -288,6 +355,8 @@ def test_a_flag_of_a_component_needs_its_choice(nmt: Nmt, plugin: tuple[str, ...
 
 
 def test_prepare_imports_modules_too(nmt: Nmt, plugin: tuple[str, ...], tmp_path: Path) -> None:
-    code, _, err = nmt("prepare", *plugin[:2], "--train", tmp_path / "absent", "--out", tmp_path / "data")
+    code, _, err = nmt(
+        "prepare", *plugin[:2], "--train", tmp_path / "absent", "--out", tmp_path / "data"
+    )
     assert (code, "--source-lang" in err) == (2, True)
     assert "descent_plugin" in sys.modules

@@ -33,7 +33,9 @@ def written(folder: Path, name: str, content: str) -> Path:
 def test_defaults_are_the_papers() -> None:
     config = resolved()
     assert config.training == TrainingConfig()
-    assert {kind: registry.component_of(section).name for kind, section in config.components.items()} == {
+    assert {
+        kind: registry.component_of(section).name for kind, section in config.components.items()
+    } == {
         "model": "transformer",
         "attention": "full",
         "criterion": "label_smoothed_cross_entropy",
@@ -43,13 +45,29 @@ def test_defaults_are_the_papers() -> None:
     assert all(section == type(section)() for section in config.components.values())
 
 
-def test_each_layer_lies_over_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PRESETS, "mine", Preset("", {"d_ff": 1, "d_model": 2, "num_heads": 1, "dropout": 0.5}, "here"))
+def test_each_layer_lies_over_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        PRESETS,
+        "mine",
+        Preset("", {"d_ff": 1, "d_model": 2, "num_heads": 1, "dropout": 0.5}, "here"),
+    )
     file = written(tmp_path, "c.toml", "d_model = 30\nnum-heads = 3\n[training]\nseed = 7\n")
     config = resolved({"num_heads": 5, "max_steps": 9}, preset="mine", file=file)
     model = config["model"]
-    assert (model.num_layers, model.d_ff, model.d_model, model.num_heads, model.dropout) == (6, 1, 30, 5, 0.5)
-    assert (config.training.seed, config.training.max_steps, config.training.batch_tokens) == (7, 9, 25_000)
+    assert (model.num_layers, model.d_ff, model.d_model, model.num_heads, model.dropout) == (
+        6,
+        1,
+        30,
+        5,
+        0.5,
+    )
+    assert (config.training.seed, config.training.max_steps, config.training.batch_tokens) == (
+        7,
+        9,
+        25_000,
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,23 +81,47 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path, monkeypatch: pytest
         ("flat.yml", "d-model: 64\nbeta2: 9e-1\nattention: restricted\nneighbourhood: 6\n"),
         (
             "sections.yaml",
-            "model: {d-model: 64}\noptimizer:\n  beta2: .9\nattention: {name: restricted, neighbourhood: 6}",
+            "model: {d-model: 64}\noptimizer:\n  beta2: .9\nattention: {name: restricted, "
+            "neighbourhood: 6}",
         ),
-        ("flat.json", '{"d_model": 64, "optimizer.beta2": 0.9, "attention": "restricted", "neighbourhood": 6}'),
+        (
+            "flat.json",
+            '{"d_model": 64, "optimizer.beta2": 0.9, "attention": "restricted", "neighbourhood": 6}',
+        ),
     ],
 )
 def test_files(tmp_path: Path, name: str, content: str) -> None:
     config = resolved(file=written(tmp_path, name, content))
-    assert (config["model"].d_model, config["optimizer"].beta2, config["attention"].neighbourhood) == (64, 0.9, 6)
+    assert (
+        config["model"].d_model,
+        config["optimizer"].beta2,
+        config["attention"].neighbourhood,
+    ) == (64, 0.9, 6)
 
 
 def test_the_config_json_of_runs_and_checkpoints_is_a_configuration_file(tmp_path: Path) -> None:
     config = resolved(
-        {"d_k": 16, "d_v": 8, "positions": "learned", "save_every": "10m", "dropout": 0.25, "patience": 3}
+        {
+            "d_k": 16,
+            "d_v": 8,
+            "positions": "learned",
+            "save_every": "10m",
+            "dropout": 0.25,
+            "patience": 3,
+        }
     )
     sections = config.to_json()
-    run = written(tmp_path, "run.json", json.dumps({**sections, "data": "f00", "imports": ["plugin"]}))
-    contents = {"schema": 1, "nmt": "0.1", "sections": sections, "step": 5, "run": "x", "shared_vocabulary": True}
+    run = written(
+        tmp_path, "run.json", json.dumps({**sections, "data": "f00", "imports": ["plugin"]})
+    )
+    contents = {
+        "schema": 1,
+        "nmt": "0.1",
+        "sections": sections,
+        "step": 5,
+        "run": "x",
+        "shared_vocabulary": True,
+    }
     for file in (run, written(tmp_path, "checkpoint.json", json.dumps(contents))):
         assert resolved(file=file) == config
     assert resolved(flatten(sections, "here")) == config
@@ -93,7 +135,10 @@ def test_the_config_json_of_runs_and_checkpoints_is_a_configuration_file(tmp_pat
         ({"optimizer.d_model": 3}, "optimizer.d_model"),
         ({"optimzer.beta1": 3}, "optimzer.beta1"),
         ({"optimizer": "adm"}, "adam"),
-        ({"neighbourhood": 4}, "belongs to the attention restricted, not to full.* --attention restricted"),
+        (
+            {"neighbourhood": 4},
+            "belongs to the attention restricted, not to full.* --attention restricted",
+        ),
         (
             {"model": "gnmt", "d_ff": 8},
             "the model .*moe and moe_transformer and transformer, not to gnmt.* --model .*moe or",
@@ -114,30 +159,50 @@ def test_the_message_for_a_wrong_setting_names_it(flags: dict[str, Any], named: 
         resolved(flags)
 
 
-def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_has(tmp_path: Path) -> None:
+def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_has(
+    tmp_path: Path,
+) -> None:
     assert PRESETS["bytenet_small"].differs.keys() >= {"schedule", "learning_rate"}
     config = resolved({"schedule": "linear_decay"}, preset="bytenet_small")
     assert registry.component_of(config["schedule"]).name == "linear_decay"
-    file = written(tmp_path, "c.toml", "schedule = 'constant'\nlearning_rate = 0.5\nwarmup_steps = 7\nseed = 3\n")
+    file = written(
+        tmp_path,
+        "c.toml",
+        "schedule = 'constant'\nlearning_rate = 0.5\nwarmup_steps = 7\nseed = 3\n",
+    )
     config = resolved({"schedule": "linear_decay"}, file=file)
-    assert (config["schedule"].warmup_steps, config.training.seed) == (7, 3)  # what the new one has as well is kept
-    with pytest.raises(UsageError, match=r"^--learning-rate belongs to the schedule constant, not to linear_decay"):
+    assert (config["schedule"].warmup_steps, config.training.seed) == (
+        7,
+        3,
+    )  # what the new one has as well is kept
+    with pytest.raises(
+        UsageError, match=r"^--learning-rate belongs to the schedule constant, not to linear_decay"
+    ):
         resolved({"schedule": "linear_decay", "learning_rate": 0.5})
-    with pytest.raises(UsageError, match=rf"^{file}: --learning-rate belongs to the schedule constant, not to inverse"):
+    with pytest.raises(
+        UsageError,
+        match=rf"^{file}: --learning-rate belongs to the schedule constant, not to inverse",
+    ):
         resolved(file=written(tmp_path, "c.toml", "learning_rate = 0.5\n"))
 
 
 def test_the_peak_of_a_later_layer_takes_the_place_of_a_scale(tmp_path: Path) -> None:
-    """And a scale of a peak. A file that a run wrote has both: the one that it was not begun with by its default."""
+    """And a scale of a peak. A file that a run wrote has both: the one that it was not begun with
+    by its default.
+    """
     assert PRESETS["quickstart"].differs["learning_rate_scale"] == 0.5
     schedule = resolved({"peak_learning_rate": 0.001}, preset="quickstart")["schedule"]
     assert (schedule.peak_learning_rate, schedule.learning_rate_scale) == (0.001, 1.0)
     content = '{"schedule": {"learning_rate_scale": 1.0, "peak_learning_rate": 0.002}}'
     file = written(tmp_path, "c.json", content)
     assert resolved(file=file, preset="quickstart")["schedule"].peak_learning_rate == 0.002
-    schedule = resolved({"schedule": "linear_decay", "learning_rate_scale": 0.3}, file=file)["schedule"]
+    schedule = resolved({"schedule": "linear_decay", "learning_rate_scale": 0.3}, file=file)[
+        "schedule"
+    ]
     assert (schedule.peak_learning_rate, schedule.learning_rate_scale) == (None, 0.3)
-    file = written(tmp_path, "c.json", '{"schedule": {"learning_rate_scale": 0.3, "peak_learning_rate": null}}')
+    file = written(
+        tmp_path, "c.json", '{"schedule": {"learning_rate_scale": 0.3, "peak_learning_rate": null}}'
+    )
     assert resolved(file=file, preset="quickstart")["schedule"].learning_rate_scale == 0.3
     with pytest.raises(UsageError, match=r"^--peak-learning-rate and --learning-rate-scale"):
         resolved({"peak_learning_rate": 0.001, "learning_rate_scale": 0.5})
@@ -213,9 +278,16 @@ def test_a_field_that_two_components_share_is_named_with_its_section(
     monkeypatch.setitem(PRESETS, "mine", Preset("", {"beta1": 0.1}, "here"))
     with pytest.raises(UsageError, match=r"^--beta1 .*--optimizer\.beta1.*--schedule\.beta1"):
         resolved({"schedule": "twice", "beta1": 0.5})
-    file = written(tmp_path, "c.toml", "schedule.name = 'twice'\nschedule.beta1 = 0.3\noptimizer.beta2 = 0.4")
-    config = resolved({"schedule.beta2": 0.5}, preset="mine", file=file)  # a preset means the paper's components
-    assert [(config[kind].beta1, config[kind].beta2) for kind in ("optimizer", "schedule")] == [(0.1, 0.4), (0.3, 0.5)]
+    file = written(
+        tmp_path, "c.toml", "schedule.name = 'twice'\nschedule.beta1 = 0.3\noptimizer.beta2 = 0.4"
+    )
+    config = resolved(
+        {"schedule.beta2": 0.5}, preset="mine", file=file
+    )  # a preset means the paper's components
+    assert [(config[kind].beta1, config[kind].beta2) for kind in ("optimizer", "schedule")] == [
+        (0.1, 0.4),
+        (0.3, 0.5),
+    ]
 
 
 @pytest.fixture
@@ -227,12 +299,16 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
         loudness: float = option(0.0, "How loud.", minimum=0.0)
         colour: str = option("red", "Its colour.", may_change=True)
 
-    monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in registry._components.items()})
+    monkeypatch.setattr(
+        registry, "_components", {kind: dict(known) for kind, known in registry._components.items()}
+    )
     registry.register("observer", "noisy", NoisyConfig)(Observer)
     return NoisyConfig
 
 
-def test_settings_of_extras_are_in_the_section_of_the_loop(tmp_path: Path, noisy: type[Any]) -> None:
+def test_settings_of_extras_are_in_the_section_of_the_loop(
+    tmp_path: Path, noisy: type[Any]
+) -> None:
     file = written(tmp_path, "c.toml", "[training]\nloudness = 2\nseed = 7\n")
     config = resolved({"training.colour": "blue"}, file=file)
     assert config.extras["noisy"] == noisy(loudness=2.0, colour="blue")
@@ -248,6 +324,10 @@ def test_settings_of_extras_are_in_the_section_of_the_loop(tmp_path: Path, noisy
 
 
 def test_two_extras_cannot_have_the_same_setting(noisy: type[Any]) -> None:
-    registry.register("observer", "noisier", dataclass(frozen=True)(type("Noisier", (noisy,), {})))(Observer)
-    with pytest.raises(UsageError, match="two dataclasses of settings of a run have the field 'loudness'"):
+    registry.register("observer", "noisier", dataclass(frozen=True)(type("Noisier", (noisy,), {})))(
+        Observer
+    )
+    with pytest.raises(
+        UsageError, match="two dataclasses of settings of a run have the field 'loudness'"
+    ):
         resolved()

@@ -12,7 +12,9 @@ from nmt_cli import cores
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the control groups, on a machine of 8 cores; the process is in the group `outer/inner`."""
+    """The folder of the control groups, on a machine of 8 cores; the process is in the group
+    `outer/inner`.
+    """
     root = tmp_path / "groups"
     (root / "outer/inner").mkdir(parents=True)
     (tmp_path / "own").write_text("4:memory:/elsewhere\n0::/outer/inner\n")

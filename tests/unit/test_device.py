@@ -27,7 +27,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         ("cuda:1", 2, 0, "cuda:1"),
     ],
 )
-def test_devices(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, expected: str) -> None:
+def test_devices(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, expected: str
+) -> None:
     gpus(monkeypatch, count)
     monkeypatch.setenv("LOCAL_RANK", str(local_rank))
     assert choose_device(name) == torch.device(expected)
@@ -52,7 +54,9 @@ def test_unknown_names_and_missing_gpus(
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_the_computing_of_a_device_may_be_missing(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_the_computing_of_a_device_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     place = torch.device(kind)
     assert type(device.fast(place)) is not Plain
     monkeypatch.setenv("NMT_FAST", "0")
@@ -62,7 +66,9 @@ def test_the_computing_of_a_device_may_be_missing(monkeypatch: pytest.MonkeyPatc
     assert type(device.fast(place)) is Plain
 
 
-def test_an_error_in_the_computing_of_a_device_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_error_in_the_computing_of_a_device_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "broken_room.py").write_text("import no_such_module")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(device.ROOMS, "cpu", "broken_room")
@@ -75,9 +81,13 @@ def test_an_error_in_the_computing_of_a_device_is_not_hidden(monkeypatch: pytest
 )
 def test_memory_can_run_out_outside_pytorchs_allocator(message: str) -> None:
     assert device.is_out_of_memory(RuntimeError(message))
-    assert not device.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert not device.is_out_of_memory(
+        RuntimeError("CUDA error: an illegal memory access was encountered")
+    )
 
 
 def test_int8_needs_the_fast_room() -> None:
-    with pytest.raises(UsageError, match=r"--dtype int8 needs nmt_cli\.fast: use float32 or bfloat16"):
+    with pytest.raises(
+        UsageError, match=r"--dtype int8 needs nmt_cli\.fast: use float32 or bfloat16"
+    ):
         Plain(torch.device("cpu")).decodable(None, "int8")

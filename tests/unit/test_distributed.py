@@ -15,13 +15,24 @@ from nmt_cli.errors import TrainingError
 @pytest.mark.parametrize(
     ("error", "what", "message"),
     [
-        (dist.DistBackendError("NCCL error\nLast error:\nDuplicate GPU"), CANNOT_START, "NCCL error Last error: Dup"),
-        (RuntimeError("Connection closed by peer. See\nframe 0"), LOST, "Connection closed by peer)"),
+        (
+            dist.DistBackendError("NCCL error\nLast error:\nDuplicate GPU"),
+            CANNOT_START,
+            "NCCL error Last error: Dup",
+        ),
+        (
+            RuntimeError("Connection closed by peer. See\nframe 0"),
+            LOST,
+            "Connection closed by peer)",
+        ),
     ],
 )
 def test_the_cause_is_shown(error: Exception, what: str, message: str) -> None:
     """NCCL's follows its first line; other errors have a trace of calls there."""
-    with pytest.raises(TrainingError, match=re.escape(f"{what} (torch: {message}")), explain_lost_ranks(what):
+    with (
+        pytest.raises(TrainingError, match=re.escape(f"{what} (torch: {message}")),
+        explain_lost_ranks(what),
+    ):
         raise error
 
 

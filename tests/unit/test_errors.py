@@ -7,7 +7,14 @@ from argparse import Namespace
 import pytest
 import torch
 
-from nmt_cli.errors import DataError, UsageError, environment_number, main_rank_reports, rank_and_size, shown
+from nmt_cli.errors import (
+    DataError,
+    UsageError,
+    environment_number,
+    main_rank_reports,
+    rank_and_size,
+    shown,
+)
 
 ADDRESS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", *ADDRESS)
@@ -66,7 +73,9 @@ def set_variables(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
         ({"RANK": "2", "WORLD_SIZE": "4", **ADDRESS}, (2, 4)),
     ],
 )
-def test_rank_and_size(variables: dict[str, str], place: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_and_size(
+    variables: dict[str, str], place: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_variables(monkeypatch, **variables)
     assert rank_and_size() == place
 
@@ -77,13 +86,21 @@ def test_rank_and_size(variables: dict[str, str], place: tuple[int, int], monkey
         ({"WORLD_SIZE": "two"}, "WORLD_SIZE is not a number, but 'two': unset it"),
         ({"RANK": "-1"}, "RANK is not a number, but '-1': unset it"),
         ({"RANK": "9" * 5000}, "RANK is not a number, but '9+..."),
-        ({"RANK": "1"}, "RANK is 1 and WORLD_SIZE 1: unset both, or start the command with torchrun"),
+        (
+            {"RANK": "1"},
+            "RANK is 1 and WORLD_SIZE 1: unset both, or start the command with torchrun",
+        ),
         ({"WORLD_SIZE": "0"}, "RANK is 0 and WORLD_SIZE 0: unset both"),
-        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 without RANK: unset WORLD_SIZE, or start with torchrun"),
+        (
+            {"WORLD_SIZE": "2"},
+            "WORLD_SIZE is 2 without RANK: unset WORLD_SIZE, or start with torchrun",
+        ),
         ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE is 2 without MASTER_ADDR: unset WORLD_SIZE"),
     ],
 )
-def test_left_behind(variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_behind(
+    variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_variables(monkeypatch, **variables)
     with pytest.raises(UsageError, match=message):
         rank_and_size()

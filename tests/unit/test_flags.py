@@ -36,7 +36,9 @@ class CookOptions(FromFile):
 
     guests: tuple[str, ...] = argument("GUEST...", "The guests.")
     table: Path = option(REQUIRED, "The table.")
-    knives: tuple[Path, ...] = option((), "A knife; repeat for several.", metavar="KNIFE", names=("--knife", "-k"))
+    knives: tuple[Path, ...] = option(
+        (), "A knife; repeat for several.", metavar="KNIFE", names=("--knife", "-k")
+    )
     hours: float | None = option(None, "Time to cook.", minimum=0.5)
     quiet: bool = option(False, "Say nothing.")
     heat: str = option("low", "The heat.", choices=("low", "high"))
@@ -76,11 +78,17 @@ class OvenConfig:
 def cook(taken: list[Any], monkeypatch: pytest.MonkeyPatch) -> Command:
     """A command with a kind of component: a dish, soup or stew, and another: an oven."""
     monkeypatch.setattr(registry, "_components", {"dish": {}, "oven": {}})
-    for kind, name, config in (("dish", "soup", SoupConfig), ("dish", "stew", StewConfig), ("oven", "gas", OvenConfig)):
+    for kind, name, config in (
+        ("dish", "soup", SoupConfig),
+        ("dish", "stew", StewConfig),
+        ("oven", "gas", OvenConfig),
+    ):
         registry.register(kind, name, config)(lambda config: config)
 
     def more_flags(words: Sequence[str]) -> dict[str, Section]:
-        return sections({"": components_in(words, ["dish", "oven"])}, {"dish": "soup", "oven": "gas"})
+        return sections(
+            {"": components_in(words, ["dish", "oven"])}, {"dish": "soup", "oven": "gas"}
+        )
 
     return Command(
         CookOptions,
@@ -158,14 +166,20 @@ def test_registered_extras_have_flags_and_left_out_fields_have_none(
 def test_values_arrive_with_their_types(app: typer.Typer, taken: list[Any]) -> None:
     assert call(app, "anne", "--table", "round")[0] == 0
     arguments = (
-        "anne bob --table oak -k a --knife b --hours 2 --quiet --heat high --salt-grams 2 --servings 3 --spice 7 "
+        "anne bob --table oak -k a --knife b --hours 2 --quiet --heat high --salt-grams 2 "
+        "--servings 3 --spice 7 "
         "--pot square --simmer 20 --no-stir --dish.beef 4 --dish.quiet --dish stew"
     )
     assert call(app, *arguments.split())[0] == 0
     assert taken[0] == (CookOptions(guests=("anne",), table=Path("round")), {})
     options, flags = taken[1]
     assert options == CookOptions(
-        guests=("anne", "bob"), table=Path("oak"), knives=(Path("a"), Path("b")), hours=2.0, quiet=True, heat="high"
+        guests=("anne", "bob"),
+        table=Path("oak"),
+        knives=(Path("a"), Path("b")),
+        hours=2.0,
+        quiet=True,
+        heat="high",
     )
     assert isinstance(options.hours, float)
     assert flags == {
@@ -181,7 +195,9 @@ def test_values_arrive_with_their_types(app: typer.Typer, taken: list[Any]) -> N
         ["--quiet", "true"],
     ],
 )  # fmt: skip
-def test_values_that_do_not_fit_are_rejected(app: typer.Typer, taken: list[Any], arguments: list[str]) -> None:
+def test_values_that_do_not_fit_are_rejected(
+    app: typer.Typer, taken: list[Any], arguments: list[str]
+) -> None:
     code, output = call(app, "anne", "--table", "x", *arguments)
     assert (code, taken) == (2, [])
     assert arguments[0] in output
@@ -220,12 +236,17 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
         assert expected in words
     assert output.count("--salt-grams") == output.count("--quiet") == 1
     titles = re.findall(r"^(\w.*):$", output, re.MULTILINE)
-    assert (titles[:4], titles[5:]) == (["Arguments", "Options", "Pan", "Oven"], ["Dish soup", "Oven gas"])
+    assert (titles[:4], titles[5:]) == (
+        ["Arguments", "Options", "Pan", "Oven"],
+        ["Dish soup", "Oven gas"],
+    )
     assert titles[4].startswith("Components")
 
 
 @pytest.mark.parametrize("words", [["--dish", "stew"], ["--dish=soup", "--dish=stew"]])
-def test_the_help_is_about_the_selected_component(cook: Command, taken: list[Any], words: list[str]) -> None:
+def test_the_help_is_about_the_selected_component(
+    cook: Command, taken: list[Any], words: list[str]
+) -> None:
     """Flags of others are hidden, and can be given."""
     application = typer.Typer(rich_markup_mode=None)
     application.command(cls=CommandWithSections)(function_of(cook, words))
@@ -281,7 +302,12 @@ def test_the_command_line_wins_over_the_file(cook: Command, taken: list[Any]) ->
     words = "carl --config=dinner.yaml -k a --heat low --no-quiet --degrees 30 --beef 2".split()
     assert called(cook, *words)[0] == 0
     options, flags = taken[0]
-    assert (options.guests, options.knives, options.heat, options.quiet) == (("carl",), (Path("a"),), "low", False)
+    assert (options.guests, options.knives, options.heat, options.quiet) == (
+        ("carl",),
+        (Path("a"),),
+        "low",
+        False,
+    )
     assert (options.table, options.oven.degrees, flags) == (Path("oak"), 30, {"beef": 2})
 
 
@@ -304,10 +330,14 @@ def test_the_command_line_wins_over_the_file(cook: Command, taken: list[Any]) ->
         ("table: oak\nguest: []", "guest is missing"),
     ],
 )
-def test_a_file_that_does_not_fit(cook: Command, taken: list[Any], content: str, message: str) -> None:
+def test_a_file_that_does_not_fit(
+    cook: Command, taken: list[Any], content: str, message: str
+) -> None:
     given = "" if "table" in content else "table: oak\n"
     Path("dinner.yaml").write_text(f"{given}{content}\n")
-    code, output = called(cook, *([] if "guest" in content else ["anne"]), "--config", "dinner.yaml")
+    code, output = called(
+        cook, *([] if "guest" in content else ["anne"]), "--config", "dinner.yaml"
+    )
     assert code == 2
     assert output.startswith(message)
     assert taken == []

@@ -21,7 +21,10 @@ KNOWN = {"--pan": Flag(False), "-p": Flag(False), "--hot": Flag(True), "--no-hot
     [
         ("--pan big egg --hot -p x", []),
         ("--pan -x --pot=3 --pan=-y", ["--pot"]),  # -x and -y are values
-        ("-pbig -pan big --big_pan", ["-pan", "--big_pan"]),  # -p big; with one hyphen, as some programs write flags
+        (
+            "-pbig -pan big --big_pan",
+            ["-pan", "--big_pan"],
+        ),  # -p big; with one hyphen, as some programs write flags
         ("pan -1 -.5 - --pot -x -- --pit", ["--pot", "-x"]),
         ("--hot --pot (0.9, 0.98) -3 --pit", ["--pot", "--pit"]),
     ],
@@ -38,9 +41,13 @@ def test_a_boolean_flag_takes_no_value(value: str) -> None:
 
 def test_each_unknown_flag_has_an_answer() -> None:
     refuse("cook has no flag", [], "cook", KNOWN)
-    with pytest.raises(UsageError, match=r"^cook has no flag -pan: use --pan\n`nmt cook --help` lists the flags.$"):
+    with pytest.raises(
+        UsageError, match=r"^cook has no flag -pan: use --pan\n`nmt cook --help` lists the flags.$"
+    ):
         refuse("cook has no flag", ["-pan", "-pan"], "cook", KNOWN)
-    with pytest.raises(UsageError, match=r"^cook has no flag\n  --no-hto: did you mean --no-hot\?\n  --oven: unk"):
+    with pytest.raises(
+        UsageError, match=r"^cook has no flag\n  --no-hto: did you mean --no-hot\?\n  --oven: unk"
+    ):
         refuse("cook has no flag", ["--no-hto", "--oven"], "cook", KNOWN)
 
 

@@ -27,7 +27,8 @@ def _own_presets() -> Iterator[None]:
 
 def test_a_module_of_the_user(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_presets.py").write_text(
-        "from nmt_cli.presets import preset\npreset('theirs', 'a small GNMT', model='gnmt', num_layers=3)\n"
+        "from nmt_cli.presets import preset\npreset('theirs', 'a small GNMT', model='gnmt', "
+        "num_layers=3)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "their_presets", raising=False)
@@ -43,15 +44,21 @@ def test_a_module_of_the_user(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.Monk
 def test_two_presets_cannot_share_a_name() -> None:
     preset("mine", "", num_layers=1)
     preset("mine", "", num_layers=1)  # a module may be loaded again
-    with pytest.raises(UsageError, match=rf"preset 'mine' is registered twice: by {__name__} and by {__name__}"):
+    with pytest.raises(
+        UsageError, match=rf"preset 'mine' is registered twice: by {__name__} and by {__name__}"
+    ):
         preset("mine", "", num_layers=2)
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_the_list_of_presets_cuts_nothing(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_the_list_of_presets_cuts_nothing(
+    nmt: Nmt, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = nmt("train", "--list-presets")[1].splitlines()
     settings = " ".join(line.strip() for line in lines if line.startswith("    ")).split()
-    values = [f"{name}={value}" for preset in PRESETS.values() for name, value in preset.differs.items()]
+    values = [
+        f"{name}={value}" for preset in PRESETS.values() for name, value in preset.differs.items()
+    ]
     assert settings == values
     assert all(len(line) <= columns for line in lines if len(line.split()) > 1)

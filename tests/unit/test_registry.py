@@ -30,7 +30,9 @@ class Other:
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it."""
     discover()
-    monkeypatch.setattr(registry, "_components", {k: copy.copy(v) for k, v in registry._components.items()})
+    monkeypatch.setattr(
+        registry, "_components", {k: copy.copy(v) for k, v in registry._components.items()}
+    )
 
 
 def wheel(config: WheelConfig, *, radius: float) -> tuple[int, float]:
@@ -42,7 +44,11 @@ def test_a_component_is_found_and_built_by_its_config() -> None:
     assert find("model", "wheel") == Component("model", "wheel", wheel, WheelConfig, __name__)
     assert component_of(WheelConfig()).name == "wheel"
     assert build(WheelConfig(spokes=8), radius=0.5) == (8, 0.5)
-    assert [component.name for component in registry.components("model")] == names("model") == sorted(names("model"))
+    assert (
+        [component.name for component in registry.components("model")]
+        == names("model")
+        == sorted(names("model"))
+    )
     register("schedule", "wheel", Other)(wheel)  # one name may serve two kinds
     assert find("schedule", "wheel").config is Other
 
@@ -50,7 +56,9 @@ def test_a_component_is_found_and_built_by_its_config() -> None:
 def test_unknown_names() -> None:
     with pytest.raises(UsageError, match=r"optimizer.*'adm'.*adam or adamw\?"):
         find("optimizer", "adm")
-    with pytest.raises(UsageError, match=r"Known: alibi, full, relative, restricted, rotary\..*--import"):
+    with pytest.raises(
+        UsageError, match=r"Known: alibi, full, relative, restricted, rotary\..*--import"
+    ):
         find("attention", "xyzzy")
     with pytest.raises(UsageError, match=r"'modle'. Did you mean model\?"):
         register("modle", "wheel", WheelConfig)
@@ -66,7 +74,9 @@ def test_two_components_cannot_share_a_name(module: str) -> None:
     def stranger(config: Other) -> None: ...
 
     stranger.__module__ = module
-    with pytest.raises(UsageError, match=rf"model 'wheel'.* twice: by {__name__} and by {re.escape(module)}"):
+    with pytest.raises(
+        UsageError, match=rf"model 'wheel'.* twice: by {__name__} and by {re.escape(module)}"
+    ):
         register("model", "wheel", Other)(stranger)
     assert find("model", "wheel").build is wheel
 
@@ -97,7 +107,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def install(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Install an entry point, as a package does."""
     entry = importlib.metadata.EntryPoint("theirs", module, "nmt.components")
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry][group != entry.group :])
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [entry][group != entry.group :]
+    )
 
 
 def test_an_installed_module(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,32 +121,51 @@ def test_an_installed_module(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert find("schedule", "steady").module == "their_plugin"
 
 
-@pytest.mark.parametrize("name", ["", "no_such_module", "./plugin", "plugin.py", "/tmp/plugin", "failing_plugin"])
+@pytest.mark.parametrize(
+    "name", ["", "no_such_module", "./plugin", "plugin.py", "/tmp/plugin", "failing_plugin"]
+)
 def test_a_module_that_cannot_be_imported_is_named(name: str, place: Path) -> None:
     (place / "failing_plugin.py").write_text("\n1 / 0")
-    advice = r"ZeroDivisionError in .*failing_plugin\.py, line 2" if name == "failing_plugin" else ""
-    with pytest.raises(UsageError, match=rf"^--import {re.escape(name)}: cannot import it: .*{advice}"):
+    advice = (
+        r"ZeroDivisionError in .*failing_plugin\.py, line 2" if name == "failing_plugin" else ""
+    )
+    with pytest.raises(
+        UsageError, match=rf"^--import {re.escape(name)}: cannot import it: .*{advice}"
+    ):
         discover([name])
 
 
 def test_an_entry_point_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "their_package.module")
-    with pytest.raises(UsageError, match=r"entry point theirs = their_package\.module: cannot import it"):
+    with pytest.raises(
+        UsageError, match=r"entry point theirs = their_package\.module: cannot import it"
+    ):
         discover()
 
 
-def test_only_the_given_directories_and_entry_points_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_given_directories_and_entry_points_are_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     imported: list[str] = []
     original = importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or original(name))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: imported.append(name) or original(name)
+    )  # type: ignore[func-returns-value]
     discover(homes=("tasks",))
     expected = {entry.module for entry in importlib.metadata.entry_points(group="nmt.tasks")}
-    assert set(imported) == {"nmt_cli.tasks", "nmt_cli.tasks.base", "nmt_cli.tasks.translation"} | expected
+    assert (
+        set(imported)
+        == {"nmt_cli.tasks", "nmt_cli.tasks.base", "nmt_cli.tasks.translation"} | expected
+    )
 
 
-def test_a_plugin_in_a_package_is_told_where_moved_names_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_in_a_package_is_told_where_moved_names_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "their_components").mkdir()
     (tmp_path / "their_components" / "loss.py").write_text("from nmt_cli.moved import Criterion\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UsageError, match=r"loss\.py, line 1\. .*import the names from nmt_cli\.plugins"):
+    with pytest.raises(
+        UsageError, match=r"loss\.py, line 1\. .*import the names from nmt_cli\.plugins"
+    ):
         registry.discover(["their_components.loss"])

@@ -17,7 +17,14 @@ def build(setup: Setup) -> System:
     dictionary = "".join(f"{word(number)} 1\n" for number in range(4, setup.vocabulary))
     for side in "st":
         (folder / f"dict.{side}.txt").write_text(dictionary, encoding="utf-8")
-    command = [sys.executable, "-u", "-m", "fairseq_cli.train", str(folder), *"--source-lang s --target-lang t".split()]
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "fairseq_cli.train",
+        str(folder),
+        *"--source-lang s --target-lang t".split(),
+    ]
     command += "--dataset-impl raw --disable-validation --no-save --cpu --arch transformer".split()
     command += f"--max-tokens {setup.tokens} --required-batch-size-multiple 1".split()
     command += f"--share-all-embeddings --dropout {DROPOUT}".split()

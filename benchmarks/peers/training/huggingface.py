@@ -8,7 +8,16 @@ from transformers import MarianMTModel
 from transformers.trainer_pt_utils import LabelSmoother
 
 from benchmarks.peers.huggingface import config_of
-from benchmarks.peers.training.serve import ADAM, PAD, SMOOTHING, Batch, Setup, System, serve, system_of
+from benchmarks.peers.training.serve import (
+    ADAM,
+    PAD,
+    SMOOTHING,
+    Batch,
+    Setup,
+    System,
+    serve,
+    system_of,
+)
 
 IGNORED = -100
 """The label of padding."""

@@ -31,7 +31,9 @@ def build(setup: Setup) -> System:
         "disp-freq": 1,
         "tempdir": folder,
     }
-    return system_of_command(importlib.metadata.version("pymarian"), setup, marian("train", flags), r" \* ([\d,]+) @")
+    return system_of_command(
+        importlib.metadata.version("pymarian"), setup, marian("train", flags), r" \* ([\d,]+) @"
+    )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ def build(setup: Setup) -> System:
     }
     os.environ.pop("WORLD_SIZE", None)
     command = [sys.executable, "-m", "nmt_cli", "train", str(folder / "data"), *flag_words(flags)]
-    system = system_of_command(f"{nmt_cli.__version__}, torch {torch.__version__}", setup, command, r" step ([\d,]+) ")
+    system = system_of_command(
+        f"{nmt_cli.__version__}, torch {torch.__version__}", setup, command, r" step ([\d,]+) "
+    )
 
     interrupted = set[int]()  # updates during which the process was stopped
 
@@ -50,7 +52,9 @@ def build(setup: Setup) -> System:
         system.one_pass()
         return logged(folder / "run", "target_tokens")[-1] - sum(before[-1:])
 
-    return system._replace(one_pass=one_pass, waiting=lambda: waited(logged(folder / "run", "waiting"), interrupted))
+    return system._replace(
+        one_pass=one_pass, waiting=lambda: waited(logged(folder / "run", "waiting"), interrupted)
+    )
 
 
 def logged(out: Path, name: str) -> list[float]:
@@ -61,7 +65,9 @@ def logged(out: Path, name: str) -> list[float]:
 
 
 def waited(totals: Sequence[float], interrupted: Container[int]) -> float:
-    """Return the seconds of waiting, given the sum after each update; the wait of an interrupted one has the pause."""
+    """Return the seconds of waiting, given the sum after each update; the wait of an interrupted
+    one has the pause.
+    """
     waits = (after - before for before, after in itertools.pairwise([0.0, *totals]))
     return sum(wait for update, wait in enumerate(waits) if update not in interrupted)
 

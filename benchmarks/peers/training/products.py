@@ -1,4 +1,5 @@
-"""The peak of matrix products on this machine: the fastest of several ways to compute them at a model's shapes.
+"""The peak of matrix products on this machine: the fastest of several ways to compute them at a
+model's shapes.
 
 A pass is counted in floating-point operations.
 """
@@ -35,13 +36,24 @@ def build(setup: Setup) -> System:
 
 
 def products(setup: Setup) -> Iterator[tuple[Product, float]]:
-    """Yield the products of a training step, the forward ones and those of the gradients, with their operations."""
+    """Yield the products of a training step, the forward ones and those of the gradients, with
+    their operations.
+    """
     width, inner, rows = setup.width, setup.inner, setup.tokens
     dtype = getattr(torch, setup.dtype)
-    shapes = [(rows, width, 3 * width), (rows, width, inner), (rows, inner, width), (rows, width, setup.vocabulary)]
+    shapes = [
+        (rows, width, 3 * width),
+        (rows, width, inner),
+        (rows, inner, width),
+        (rows, width, setup.vocabulary),
+    ]
     for m, k, n in shapes:
-        left, weight, gradient = ((9 * torch.randn(shape)).to(dtype) for shape in ((m, k), (n, k), (m, n)))
-        for product in integer_ways(left, weight) if dtype == torch.int8 else ways(left, weight, gradient):
+        left, weight, gradient = (
+            (9 * torch.randn(shape)).to(dtype) for shape in ((m, k), (n, k), (m, n))
+        )
+        for product in (
+            integer_ways(left, weight) if dtype == torch.int8 else ways(left, weight, gradient)
+        ):
             yield product, 2.0 * m * k * n
 
 

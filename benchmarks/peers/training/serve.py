@@ -1,4 +1,5 @@
-"""The process of a system whose training is measured: it makes passes over batches that it is given at the start.
+"""The process of a system whose training is measured: it makes passes over batches that it is given
+at the start.
 
 Runs in the interpreters of other programs, as `benchmarks.peers.serve`.
 """
@@ -47,8 +48,12 @@ class System(NamedTuple):
     version: str
     one_pass: Callable[[], float]  # an update with each batch; returns the real target tokens
     padding: float | None = None  # share of the target positions, if known
-    waiting: Callable[[], float] | None = None  # returns the seconds that it has waited for data so far, if it knows
-    memory: Callable[[], int] | None = None  # returns the peak in bytes, where this process does not train
+    waiting: Callable[[], float] | None = (
+        None  # returns the seconds that it has waited for data so far, if it knows
+    )
+    memory: Callable[[], int] | None = (
+        None  # returns the peak in bytes, where this process does not train
+    )
 
 
 def serve(build: Callable[[Setup], System], dtypes: Sequence[str]) -> None:
@@ -66,7 +71,11 @@ def serve(build: Callable[[Setup], System], dtypes: Sequence[str]) -> None:
             figures: dict[str, Any] = sample(system.one_pass, request["seconds"])
             if system.waiting:
                 figures["waiting"] = (system.waiting() - waited) / figures["seconds"]
-            return {**figures, "padding": system.padding, "memory": (system.memory or peak_memory)()}
+            return {
+                **figures,
+                "padding": system.padding,
+                "memory": (system.memory or peak_memory)(),
+            }
 
         return system.version, answer
 
@@ -84,7 +93,9 @@ def sample(one_pass: Callable[[], float], seconds: float) -> dict[str, float]:
 
 def peak_memory() -> int:
     """Return the largest resident memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def system_of(version: str, setup: Setup, step: Callable[[Batch], Any]) -> System:
@@ -97,7 +108,9 @@ def system_of(version: str, setup: Setup, step: Callable[[Batch], Any]) -> Syste
             step(batch)
         return tokens
 
-    return System(version, one_pass, 1 - tokens / sum(batch.target_out.numel() for batch in batches))
+    return System(
+        version, one_pass, 1 - tokens / sum(batch.target_out.numel() for batch in batches)
+    )
 
 
 def collate(sources: Ids, targets: Ids) -> Batch:

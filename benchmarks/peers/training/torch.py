@@ -6,7 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.peers.training.serve import ADAM, DROPOUT, PAD, SMOOTHING, Batch, Setup, System, serve, system_of
+from benchmarks.peers.training.serve import (
+    ADAM,
+    DROPOUT,
+    PAD,
+    SMOOTHING,
+    Batch,
+    Setup,
+    System,
+    serve,
+    system_of,
+)
 from benchmarks.peers.weights import sinusoids
 
 POSITIONS = 1024
@@ -22,7 +32,13 @@ class Translation(nn.Module):
         self.positions = torch.from_numpy(sinusoids(POSITIONS, setup.width))
         self.dropout = nn.Dropout(DROPOUT)
         self.stacks = nn.Transformer(
-            setup.width, setup.heads, setup.layers, setup.layers, setup.inner, DROPOUT, batch_first=True
+            setup.width,
+            setup.heads,
+            setup.layers,
+            setup.layers,
+            setup.inner,
+            DROPOUT,
+            batch_first=True,
         )
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -51,7 +67,9 @@ def build(setup: Setup) -> System:
     def step(batch: Batch) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=setup.dtype == "bfloat16"):
             logits = model(batch.source, batch.target_in).flatten(0, 1)
-            loss = F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING)
+            loss = F.cross_entropy(
+                logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING
+            )
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

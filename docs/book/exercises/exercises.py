@@ -116,8 +116,8 @@ def greedy(model: Any, source: Tensor, limit: int, begin: int, end: int) -> list
     """Return the most probable token at each place, up to `end`, at most `limit` tokens.
 
     `model.start(source)` returns a state. `model.step(tokens, state)` takes the last tokens [1] and
-    returns the log-probabilities [1, V] of the next ones, and the next state. `source` is [1, S], and
-    the first token that the decoder reads is `begin`. The output has no `end`.
+    returns the log-probabilities [1, V] of the next ones, and the next state. `source` is [1, S],
+    and the first token that the decoder reads is `begin`. The output has no `end`.
     """
     raise NotImplementedError
 
@@ -125,6 +125,7 @@ def greedy(model: Any, source: Tensor, limit: int, begin: int, end: int) -> list
 def alignment(weights: Tensor) -> list[tuple[int, int]]:
     """Return (source place, target place) of the largest mean weight, for each target place.
 
-    `weights` [heads, target, source] are the cross-attention of a layer, and the mean is over its heads.
+    `weights` [heads, target, source] are the cross-attention of a layer, and the mean is over its
+    heads.
     """
     raise NotImplementedError

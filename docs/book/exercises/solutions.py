@@ -69,7 +69,11 @@ def parameters(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: i
     attention = 2 * d_model * h * d_k + 2 * d_model * h * d_v
     network = 2 * d_model * d_ff + d_ff + d_model
     norm = 2 * d_model
-    return V * d_model + N * (attention + network + 2 * norm) + N * (2 * attention + network + 3 * norm)
+    return (
+        V * d_model
+        + N * (attention + network + 2 * norm)
+        + N * (2 * attention + network + 3 * norm)
+    )
 
 
 def layers_between(distance: int, k: int) -> int:

@@ -46,7 +46,11 @@ def draw(*shape: int) -> torch.Tensor:
 
 def transformer(V: int, **sizes: Any) -> Any:
     registry.discover()
-    vocabulary = {"source_vocabulary_size": V, "target_vocabulary_size": V, "shared_vocabulary": True}
+    vocabulary = {
+        "source_vocabulary_size": V,
+        "target_vocabulary_size": V,
+        "shared_vocabulary": True,
+    }
     torch.manual_seed(1)
     return registry.build(TransformerConfig(**sizes), attention=FullAttentionConfig(), **vocabulary)
 
@@ -60,7 +64,11 @@ def test_shifted() -> None:
 def test_merged() -> None:
     assert answers.merged([["a", "b", "a", "b"], ["c", "a", "b"]]) == [["ab", "ab"], ["c", "ab"]]
     assert answers.merged([["a", "a", "a"], ["b"]]) == [["aa", "a"], ["b"]]
-    assert answers.merged([["th", "e"], ["th", "e"], ["th", "is"]]) == [["the"], ["the"], ["th", "is"]]
+    assert answers.merged([["th", "e"], ["th", "e"], ["th", "is"]]) == [
+        ["the"],
+        ["the"],
+        ["th", "is"],
+    ]
 
 
 @pytest.mark.parametrize("position", [0, 1, 50])
@@ -72,13 +80,17 @@ def test_positional_encoding(position: int) -> None:
 @pytest.mark.parametrize("k", [0, 1, 7])
 def test_shift_matrix(k: int) -> None:
     matrix = answers.shift_matrix(k, 16)
-    torch.testing.assert_close(sinusoids(0, 30, 16) @ matrix.T, sinusoids(k, 30, 16), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        sinusoids(0, 30, 16) @ matrix.T, sinusoids(k, 30, 16), atol=1e-5, rtol=0
+    )
 
 
 @pytest.mark.parametrize("size", [1.0, 100.0])
 def test_attention(size: float) -> None:
     query, key, value = draw(5, 8) * size, draw(7, 8) * size, draw(7, 3)
-    expected = FullAttention()(query[None, None], key[None, None], value[None, None], AttentionMask())[0, 0]
+    expected = FullAttention()(
+        query[None, None], key[None, None], value[None, None], AttentionMask()
+    )[0, 0]
     torch.testing.assert_close(answers.attention(query, key, value), expected)
 
 
@@ -102,10 +114,14 @@ def test_layer_norm() -> None:
     torch.testing.assert_close(answers.layer_norm(x), torch.nn.functional.layer_norm(x, (12,)))
 
 
-@pytest.mark.parametrize(("N", "d_ff", "h", "d_k", "d_v", "V"), [(1, 16, 2, 4, 4, 10), (3, 10, 4, 3, 5, 30)])
+@pytest.mark.parametrize(
+    ("N", "d_ff", "h", "d_k", "d_v", "V"), [(1, 16, 2, 4, 4, 10), (3, 10, 4, 3, 5, 30)]
+)
 def test_parameters(N: int, d_ff: int, h: int, d_k: int, d_v: int, V: int) -> None:
     model = transformer(V, num_layers=N, d_model=8, d_ff=d_ff, num_heads=h, d_k=d_k, d_v=d_v)
-    assert answers.parameters(N, 8, d_ff, h, d_k, d_v, V) == sum(each.numel() for each in model.parameters())
+    assert answers.parameters(N, 8, d_ff, h, d_k, d_v, V) == sum(
+        each.numel() for each in model.parameters()
+    )
 
 
 @pytest.mark.parametrize(("distance", "k"), [(1, 3), (5, 3), (5, 5), (6, 5), (6, 7)])
@@ -113,7 +129,10 @@ def test_layers_between(distance: int, k: int) -> None:
     signal, layers = torch.zeros(1, 1, 40), 0
     signal[..., 0] = 1
     while not signal[..., distance]:
-        signal, layers = torch.nn.functional.conv1d(signal, torch.ones(1, 1, k), padding=k // 2), layers + 1
+        signal, layers = (
+            torch.nn.functional.conv1d(signal, torch.ones(1, 1, k), padding=k // 2),
+            layers + 1,
+        )
     assert answers.layers_between(distance, k) == layers
 
 
@@ -124,7 +143,9 @@ def test_learning_rate(step: int) -> None:
 
 
 def test_perplexity() -> None:
-    assert answers.perplexity([1 / 7] * 3) == pytest.approx(7)  # as unsure as among seven equal tokens
+    assert answers.perplexity([1 / 7] * 3) == pytest.approx(
+        7
+    )  # as unsure as among seven equal tokens
     assert answers.perplexity([1.0, 0.25]) == pytest.approx(2)
 
 
@@ -134,7 +155,9 @@ def test_smoothed() -> None:
     loss, _ = smoothed_cross_entropy(hidden, weight, torch.tensor([4]), 0.1)
     wanted = torch.tensor(answers.smoothed(4, 9, 0.1))
     assert wanted.sum().item() == pytest.approx(1)
-    assert -(wanted * (hidden @ weight.T).log_softmax(1)[0]).sum().item() == pytest.approx(loss.item(), rel=1e-5)
+    assert -(wanted * (hidden @ weight.T).log_softmax(1)[0]).sum().item() == pytest.approx(
+        loss.item(), rel=1e-5
+    )
 
 
 def test_dropout() -> None:
@@ -151,7 +174,9 @@ def test_length_penalty(length: int, alpha: float) -> None:
 
 
 def test_greedy() -> None:
-    """A beam of 1 is greedy. The model never writes the special symbols, which the search leaves out."""
+    """A beam of 1 is greedy. The model never writes the special symbols, which the search leaves
+    out.
+    """
     model = transformer(12, num_layers=1, d_model=8, d_ff=16, num_heads=2).eval()
     with torch.no_grad():  # a new model would repeat a token for ever
         for weights in model.decoder.parameters():

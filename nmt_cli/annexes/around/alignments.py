@@ -1,4 +1,6 @@
-"""`nmt translate --alignments`: the links of the words of outputs, in `Output.alignment` and in a file."""
+"""`nmt translate --alignments`: the links of the words of outputs, in `Output.alignment` and in a
+file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Alignments(Around):
     needs_models = True
     aligns_words = True
 
-    def __init__(self, config: AlignmentsConfig, *, engine: Engine, options: TranslateOptions) -> None:
+    def __init__(
+        self, config: AlignmentsConfig, *, engine: Engine, options: TranslateOptions
+    ) -> None:
         self._aligner = Aligner(engine, options.get("tag"))
         self.file = Path(config.alignments) if config.alignments else None
 

@@ -1,8 +1,9 @@
 """Word alignments from the attention over the source, by one layer of the decoder.
 
-The layer before the last, on average over its heads, aligns best (Garg et al. 2019, "Jointly Learning to Align and
-Translate with Transformer Models", section 4.1). A row of weights belongs to the token that it predicts. After
-training by the criterion `guided_alignment`, the first head of that layer aligns the token that the row reads.
+The layer before the last, on average over its heads, aligns best (Garg et al. 2019, "Jointly
+Learning to Align and Translate with Transformer Models", section 4.1). A row of weights belongs to
+the token that it predicts. After training by the criterion `guided_alignment`, the first head of
+that layer aligns the token that the row reads.
 
 Letters: B sentences, S source length, T target length.
 """
@@ -34,7 +35,9 @@ from nmt_cli.tasks.translation import TranslationTask
 GUIDED = "guided_alignment"
 PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads exist at a time.
 WORD = re.compile(r"\S+", re.ASCII)  # words stand between spaces of ASCII
-HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
+HAN = (
+    "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
+)
 LETTER = rf"[^\W{HAN}]"  # of a word; in `regex`, also a mark on a letter
 UNITS = regex.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")  # words and single signs
 
@@ -49,7 +52,8 @@ Links = list[tuple[int, int]]
 
 
 class Aligner:
-    """The attention of targets over their sources, by the guided head or the mean of the layer, averaged over models.
+    """The attention of targets over their sources, by the guided head or the mean of the layer,
+    averaged over models.
 
     Raises:
         UsageError: a model has no attention weights.
@@ -59,14 +63,21 @@ class Aligner:
         self._models = [model for model in engine.models if model.shows_attention]
         if len(self._models) < len(engine.models):
             raise UsageError(
-                "this model has no method attention_weights, which --replace-unknown, --alignments, --markup, "
+                "this model has no method attention_weights, which --replace-unknown, "
+                "--alignments, --markup, "
                 "--protect and --glossary need"
             )
-        self._guided = [criterion_of(folder) == GUIDED for folder in engine.folders] or [False] * len(self._models)
+        self._guided = [criterion_of(folder) == GUIDED for folder in engine.folders] or [
+            False
+        ] * len(self._models)
         self._device, self._task, self._tag = engine.device, engine.task, tag
 
-    def linked(self, batch: Sequence[Request], outputs: list[list[Output]], note: str) -> list[list[Output]]:
-        """Return the outputs of each text with the links of their words or units in `note`, one of `LINKED`."""
+    def linked(
+        self, batch: Sequence[Request], outputs: list[list[Output]], note: str
+    ) -> list[list[Output]]:
+        """Return the outputs of each text with the links of their words or units in `note`, one of
+        `LINKED`.
+        """
         word = LINKED[note]
         tags = len(word.findall(self._tag or ""))
 
@@ -86,10 +97,15 @@ class Aligner:
         revise: Callable[[Request, Output, Tensor], Output],
     ) -> list[list[Output]]:
         """Return what `revise` makes of each output, given its text and its weights [T, S]."""
-        pairs = [(text.ids, output.ids) for text, row in zip(batch, outputs, strict=True) for output in row]
+        pairs = [
+            (text.ids, output.ids)
+            for text, row in zip(batch, outputs, strict=True)
+            for output in row
+        ]
         weights = iter(self.weights(pairs))
         return [
-            [revise(text, output, next(weights)) for output in row] for text, row in zip(batch, outputs, strict=True)
+            [revise(text, output, next(weights)) for output in row]
+            for text, row in zip(batch, outputs, strict=True)
         ]
 
     def line_of(self, text: Request) -> str:
@@ -99,7 +115,8 @@ class Aligner:
 
     @torch.inference_mode()
     def weights(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Tensor]:
-        """Return the weights [T, S] of each pair of source and target ids, which have no BOS and EOS.
+        """Return the weights [T, S] of each pair of source and target ids, which have no BOS and
+        EOS.
 
         The end of the source is no word, so its weights are left out.
         """
@@ -115,12 +132,16 @@ class Aligner:
                 for model, guided in zip(self._models, self._guided, strict=True)
             ]
             mean = torch.stack(layers).mean(dim=0).cpu()
-            found += [weights[: len(t), : len(s)] for weights, (s, t) in zip(mean, part, strict=True)]
+            found += [
+                weights[: len(t), : len(s)] for weights, (s, t) in zip(mean, part, strict=True)
+            ]
         return found
 
 
 def source_words(task: Task, line: str) -> list[str] | None:
-    """Return the words of an input line as written, one for each id; None if ids may be of parts of words."""
+    """Return the words of an input line as written, one for each id; None if ids may be of parts of
+    words.
+    """
     if not isinstance(task, TranslationTask) or task.config.subwords != "none":
         return None
     return [word for word in task.tokenised([line], 0)[0].split(" ") if word]
@@ -128,7 +149,9 @@ def source_words(task: Task, line: str) -> list[str] | None:
 
 def _of_layer(model: Model, guided: bool, source: Tensor, target_in: Tensor) -> Tensor:
     """Return the weights [B, T, S] of the T targets after BOS in `target_in` [B, T + 1]."""
-    layer = model.attention_weights(source, target_in)["cross"][:, -2:][:, 0].float()  # [B, H, T + 1, S]
+    layers = model.attention_weights(source, target_in)["cross"]
+    # The last layer but one, or the only one.
+    layer = layers[:, -2:][:, 0].float()  # [B, H, T + 1, S]
     return layer[:, 0, 1:] if guided else layer[:, :, :-1].mean(dim=1)
 
 
@@ -139,9 +162,15 @@ def criterion_of(checkpoint: Path) -> str | None:
 
 
 def links_of(
-    weights: Tensor, source: Sequence[str], target: Sequence[str], line: str, output: str, word: re.Pattern[str] = WORD
+    weights: Tensor,
+    source: Sequence[str],
+    target: Sequence[str],
+    line: str,
+    output: str,
+    word: re.Pattern[str] = WORD,
 ) -> Links:
-    """Return for each word of the output the word of the input line that it attends to most, as (input, output).
+    """Return for each word of the output the word of the input line that it attends to most, as
+    (input, output).
 
     Words are counted from 0. The weight between two words is the sum over their pieces.
 
@@ -162,13 +191,16 @@ def links_of(
 
 
 def words_of(pieces: Sequence[str], line: str, word: re.Pattern[str] = WORD) -> list[int]:
-    """Return the number of the word of `line` in which each piece begins; none if the line or the pieces are empty.
+    """Return the number of the word of `line` in which each piece begins; none if the line or the
+    pieces are empty.
 
-    The characters are compared without white space, case and compatibility forms, so normalisation and tokenisation
-    change few of them. A stretch of characters that differs, such as an unknown one or `&apos;`, is spread evenly over
-    its counterpart.
+    The characters are compared without white space, case and compatibility forms, so normalisation
+    and tokenisation change few of them. A stretch of characters that differs, such as an unknown
+    one or `&apos;`, is spread evenly over its counterpart.
     """
-    words = [(character, n) for n, each in enumerate(word.findall(line)) for character in _plain(each)]
+    words = [
+        (character, n) for n, each in enumerate(word.findall(line)) for character in _plain(each)
+    ]
     text = "".join(character for character, _ in words)
     written = [_plain(piece.replace(SPACE, " ")) for piece in pieces]
     places = _places("".join(written), text)
@@ -180,11 +212,16 @@ def _places(written: str, text: str) -> list[int]:
     """Return the place in `text` of each character of `written`."""
     if text.startswith(written):  # a shortcut for almost all lines
         return list(range(len(written)))
-    from rapidfuzz.distance import Levenshtein  # training imports this file, also on machines without rapidfuzz
+    from rapidfuzz.distance import (
+        Levenshtein,
+    )  # training imports this file, also on machines without rapidfuzz
 
     places, first, second = list[int](), 0, 0
     for a, b, size in Levenshtein.opcodes(written, text).as_matching_blocks():
-        places += [max(0, min(second + (i - first) * (b - second) // (a - first), b - 1)) for i in range(first, a)]
+        places += [
+            max(0, min(second + (i - first) * (b - second) // (a - first), b - 1))
+            for i in range(first, a)
+        ]
         places += range(b, b + size)
         first, second = a + size, b + size
     return places if text else []

@@ -1,8 +1,10 @@
-"""What must come through translation as it is: inline tags, protected text, and terms with a given translation.
+"""What must come through translation as it is: inline tags, protected text, and terms with a given
+translation.
 
-They are spans of the source. The model translates the line without tags, and the alignment of the attention says which
-stretch of the output belongs to a span. Tags are put around it, and a term or protected text in its place. Each span
-has one stretch, inside that of the span around it, so tags are nested well and nothing is lost.
+They are spans of the source. The model translates the line without tags, and the alignment of the
+attention says which stretch of the output belongs to a span. Tags are put around it, and a term or
+protected text in its place. Each span has one stretch, inside that of the span around it, so tags
+are nested well and nothing is lost.
 
 Places are counted in units, which are words and single signs.
 """
@@ -35,7 +37,9 @@ TAG = re.compile(
     r"<!--(?:(?!<!--).)*?-->|<[!?][^<>]*>"
     r"""|<(?:/?)(?P<name>[A-Za-z_][\w:.-]*)(?:\s(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?)?/?>"""
 )
-BREAKS = re.compile(r"[bh]r|p|div|li|[uo]l|t[dhr]|table|h[1-6]", re.IGNORECASE)  # tags between words
+BREAKS = re.compile(
+    r"[bh]r|p|div|li|[uo]l|t[dhr]|table|h[1-6]", re.IGNORECASE
+)  # tags between words
 SECONDS = 5.0  # that an expression may take for a line
 DEEPEST = 100  # elements inside of elements; the others count as single tags
 
@@ -60,7 +64,9 @@ class Span:
             each.count_units(starts, ends)
 
     def add(self, first: int, last: int, text: str) -> None:
-        """Put a text into the innermost span around this range; not where another text is or a border crosses it."""
+        """Put a text into the innermost span around this range; not where another text is or a
+        border crosses it.
+        """
         for each in self.inner:
             if each.range[0] <= first and last <= each.range[1]:
                 return each.add(first, last, text)
@@ -82,14 +88,18 @@ def placing(config: PlacingConfig, *, engine: Engine, options: TranslateOptions)
         try:
             finders.append(Pattern(regex.compile(config.protect), "--protect"))
         except regex.error as error:
-            raise UsageError(f"--protect {config.protect!r} is no regular expression: {error}") from error
+            raise UsageError(
+                f"--protect {config.protect!r} is no regular expression: {error}"
+            ) from error
     if config.glossary and Path(config.glossary) != Path():  # an empty one is none
         finders.append(Terms(read_dictionary(Path(config.glossary), one_translation=True)))
     return Placing(finders, engine=engine, options=options, markup=config.markup)
 
 
 class Pattern:
-    """Finds text that a regular expression matches. It stands in the output as it is, such as addresses."""
+    """Finds text that a regular expression matches. It stands in the output as it is, such as
+    addresses.
+    """
 
     def __init__(self, pattern: regex.Pattern[str], flag: str) -> None:
         self._pattern, self._flag = pattern, flag
@@ -101,9 +111,14 @@ class Pattern:
             UsageError: it takes too long.
         """
         try:
-            return [(match.span(), self.target_of(match[0])) for match in self._pattern.finditer(text, timeout=SECONDS)]
+            return [
+                (match.span(), self.target_of(match[0]))
+                for match in self._pattern.finditer(text, timeout=SECONDS)
+            ]
         except TimeoutError as error:
-            raise UsageError(f"{self._flag} takes more than {SECONDS:g} s for the line {shown(text)}") from error
+            raise UsageError(
+                f"{self._flag} takes more than {SECONDS:g} s for the line {shown(text)}"
+            ) from error
 
     def target_of(self, match: str) -> str | None:
         return None
@@ -113,7 +128,9 @@ class Terms(Pattern):
     """Terms, and their translations by term. A term in the text may begin with a capital."""
 
     def __init__(self, glossary: Mapping[str, str]) -> None:
-        self._targets = {term[0].upper() + term[1:]: target for term, target in glossary.items()} | dict(glossary)
+        self._targets = {
+            term[0].upper() + term[1:]: target for term, target in glossary.items()
+        } | dict(glossary)
         terms = sorted(self._targets, key=len, reverse=True)
         super().__init__(regex.compile("|".join(map(_whole, terms))), "--glossary")
 
@@ -137,10 +154,18 @@ class Placing(Around):
     changes_words = True
 
     def __init__(
-        self, finders: Sequence[Pattern], *, engine: Engine, options: TranslateOptions, markup: bool = False
+        self,
+        finders: Sequence[Pattern],
+        *,
+        engine: Engine,
+        options: TranslateOptions,
+        markup: bool = False,
     ) -> None:
         if engine.task.languages is None:
-            raise UsageError(f"--markup, --protect and --glossary are for text, not for the task {engine.task.name}")
+            raise UsageError(
+                "--markup, --protect and --glossary are for text, not for the task "
+                f"{engine.task.name}"
+            )
         self._finders, self._markup, self._text_of = finders, markup, engine.task.text_of
         self._aligner = Aligner(engine, options.get("tag"))
 
@@ -149,7 +174,10 @@ class Placing(Around):
         if not isinstance(inner, Placing):
             return None
         both = copy(self)
-        both._finders, both._markup = [*self._finders, *inner._finders], self._markup or inner._markup
+        both._finders, both._markup = (
+            [*self._finders, *inner._finders],
+            self._markup or inner._markup,
+        )
         return both
 
     def read(self, line: str) -> tuple[list[str], Any]:
@@ -178,7 +206,10 @@ class Placing(Around):
         """Return the translation of a line with the spans in the outputs."""
         (translation,) = translations
         source = UNITS.findall(translation.source)
-        outputs = [replace(output, text=self._written(output, source, note)) for output in translation.outputs]
+        outputs = [
+            replace(output, text=self._written(output, source, note))
+            for output in translation.outputs
+        ]
         return replace(translation, source=line, outputs=outputs)
 
     def _without_tags(self, line: str) -> tuple[str, list[Span]]:
@@ -196,7 +227,11 @@ class Placing(Around):
                 place = len(names) - 1 - names[::-1].index(name)
                 number = opened[place][1]
                 element, inner = spans[number], spans[number + 1 :]
-                element.range, element.after, element.inner = (element.range[0], len(text)), tag[0], inner
+                element.range, element.after, element.inner = (
+                    (element.range[0], len(text)),
+                    tag[0],
+                    inner,
+                )
                 del spans[number + 1 :], opened[place:]
                 continue
             if name and not closes and not alone and len(opened) < DEEPEST:
@@ -208,9 +243,12 @@ class Placing(Around):
         found = list(UNITS.finditer(output.text))
         places = [unit.span() for unit in found]
         sources = {
-            j: (i, _is_word(source[i]) == _is_word(found[j][0])) for i, j in output.notes.get(PLACES_OF_UNITS, ())
+            j: (i, _is_word(source[i]) == _is_word(found[j][0]))
+            for i, j in output.notes.get(PLACES_OF_UNITS, ())
         }
-        written = _Output(output.text, places, sources, partial(html.escape, quote=False) if self._markup else str)
+        written = _Output(
+            output.text, places, sources, partial(html.escape, quote=False) if self._markup else str
+        )
         return written.of(root, (0, len(places)), (0, len(output.text)))
 
 
@@ -218,7 +256,9 @@ class Placing(Around):
 class _Output:
     text: str
     units: list[Range]  # of characters
-    sources: dict[int, tuple[int, bool]]  # the unit of the source by that of the text; whether both are words or signs
+    sources: dict[
+        int, tuple[int, bool]
+    ]  # the unit of the source by that of the text; whether both are words or signs
     escape: Callable[[str], str]
 
     def of(self, span: Span, own: Range, characters: Range) -> str:
@@ -232,7 +272,11 @@ class _Output:
                 start = end = self.units[first - 1][1]
             written += self.escape(self.text[at:start])
             at = end
-            content = self.of(inner, (first, last), (start, end)) if inner.text is None else self.escape(inner.text)
+            content = (
+                self.of(inner, (first, last), (start, end))
+                if inner.text is None
+                else self.escape(inner.text)
+            )
             if first == last and inner.text and not re.search(f"[{HAN}]", self.text):
                 if written and not written[-1].isspace():
                     content = " " + content
@@ -244,13 +288,18 @@ class _Output:
     def _places(self, spans: Sequence[Span], own: Range) -> list[tuple[Range, int]]:
         """Return the places of spans inside of `own` with the numbers of the spans, in order.
 
-        Texts that stand there have theirs first, those that attend to their span most before others.
+        Texts that stand there have theirs first, those that attend to their span most before
+        others.
         """
         free, placed = [own], list[tuple[Range, int]]()
         there = [self._as_it_is(span, free) for span in spans]
-        for number in sorted(range(len(spans)), key=lambda number: -self._gain(spans[number], there[number])):
+        for number in sorted(
+            range(len(spans)), key=lambda number: -self._gain(spans[number], there[number])
+        ):
             span = spans[number]
-            first, last = self._as_it_is(span, free) or self._attending(span, free) or self._after(span, free)
+            first, last = (
+                self._as_it_is(span, free) or self._attending(span, free) or self._after(span, free)
+            )
             placed.append(((first, last), number))
             gap = next(gap for gap in free if gap[0] <= first and last <= gap[1])
             place = free.index(gap)
@@ -258,16 +307,24 @@ class _Output:
         return sorted(placed)
 
     def _as_it_is(self, span: Span, free: Sequence[Range]) -> Range | None:
-        """Return where the output has the text of the span; the place that attends to the span most."""
+        """Return where the output has the text of the span; the place that attends to the span
+        most.
+        """
         if span.text is None:
             return None
         length = len(UNITS.findall(span.text))
         found = [(j, j + length) for first, last in free for j in range(first, last - length + 1)]
-        found = [(j, end) for j, end in found if self.text[self.units[j][0] : self.units[end - 1][1]] == span.text]
+        found = [
+            (j, end)
+            for j, end in found
+            if self.text[self.units[j][0] : self.units[end - 1][1]] == span.text
+        ]
         return max(found, key=lambda place: self._gain(span, place), default=None)
 
     def _attending(self, span: Span, free: Sequence[Range]) -> Range | None:
-        """Return the stretch with the most units more that attend to the span than to others; the shortest of these."""
+        """Return the stretch with the most units more that attend to the span than to others; the
+        shortest of these.
+        """
         most, found = 0.0, None
         if span.range[0] == span.range[1]:
             return None
@@ -282,9 +339,15 @@ class _Output:
         return found
 
     def _after(self, span: Span, free: Sequence[Range]) -> Range:
-        """Return the empty place after the counterpart of what stands before the span in the source."""
+        """Return the empty place after the counterpart of what stands before the span in the
+        source.
+        """
         first, last = free[0][0], free[-1][1]
-        before = [(i, j + 1) for j, (i, _) in self.sources.items() if i < span.range[0] and first <= j < last]
+        before = [
+            (i, j + 1)
+            for j, (i, _) in self.sources.items()
+            if i < span.range[0] and first <= j < last
+        ]
         place = max(before, default=(0, first))[1]
         start, _ = next(gap for gap in free if gap[1] >= place)
         return max(start, place), max(start, place)
@@ -305,7 +368,9 @@ def _is_word(unit: str) -> bool:
 
 
 def _whole(term: str) -> str:
-    """Return an expression of the term, with any white space in it, where no letters are beside its letters."""
+    """Return an expression of the term, with any white space in it, where no letters are beside its
+    letters.
+    """
     expression = r"\s+".join(map(re.escape, term.split()))
     if _is_word(term):
         expression = rf"(?<!{LETTER})" + expression

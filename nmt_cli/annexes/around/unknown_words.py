@@ -1,7 +1,8 @@
 """PosUnk: replacement of unknown words by the source words that they attend to.
 
-Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation", section 3.3; with an attention in
-place of their positions, as Jean et al. 2015 do. Letters: S source length, T target length.
+Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation", section 3.3;
+with an attention in place of their positions, as Jean et al. 2015 do. Letters: S source length, T
+target length.
 """
 
 from __future__ import annotations
@@ -25,27 +26,34 @@ from nmt_cli.interfaces import UNK
 
 
 def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]:
-    """Return translations by source words from a file of lines `words<TAB>translation`, plain or compressed.
+    """Return translations by source words from a file of lines `words<TAB>translation`, plain or
+    compressed.
 
     Of several translations, the first counts.
 
     Raises:
-        DataError: the file cannot be read, a line has another form, or there are several with `one_translation`.
+        DataError: the file cannot be read, a line has another form, or there are several with
+            `one_translation`.
     """
     dictionary: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
         columns = [" ".join(column.split()) for column in line.split("\t")]
         if len(columns) != 2 or not all(columns):
-            raise DataError(f"{path}:{number}: expected a word, a tab and its translation, not {shown(line)}")
+            raise DataError(
+                f"{path}:{number}: expected a word, a tab and its translation, not {shown(line)}"
+            )
         if dictionary.setdefault(*columns) != columns[1] and one_translation:
             translation = dictionary[columns[0]]
             raise DataError(
-                f"{path}:{number}: {shown(columns[0])} is already {shown(translation)}; leave one of the two out"
+                f"{path}:{number}: {shown(columns[0])} is already {shown(translation)}; leave one "
+                "of the two out"
             )
     return dictionary
 
 
-def unknown_words(config: UnknownWordsConfig, *, engine: Engine, options: TranslateOptions) -> UnknownWords | None:
+def unknown_words(
+    config: UnknownWordsConfig, *, engine: Engine, options: TranslateOptions
+) -> UnknownWords | None:
     """Return what replaces unknown words, if they are to be replaced."""
     if not config.replace_unknown:
         return None
@@ -68,10 +76,13 @@ class UnknownWords(Around):
     allows_unknown = True
     needs_models = True
 
-    def __init__(self, dictionary: Mapping[str, str], *, engine: Engine, options: TranslateOptions) -> None:
+    def __init__(
+        self, dictionary: Mapping[str, str], *, engine: Engine, options: TranslateOptions
+    ) -> None:
         if source_words(engine.task, "") is None:
             raise UsageError(
-                "--replace-unknown cannot be used with this model: its vocabulary has no whole words "
+                "--replace-unknown cannot be used with this model: its vocabulary has no whole "
+                "words "
                 "(nmt prepare --subwords none)"
             )
         self._task: Any = engine.task
@@ -101,5 +112,7 @@ class UnknownWords(Around):
         for place, position in enumerate(weights.argmax(dim=1).tolist()):
             if target[place] == UNK:
                 word = words[position]
-                written[place] = self._dictionary.get(word) or self._dictionary.get(word.lower()) or word
+                written[place] = (
+                    self._dictionary.get(word) or self._dictionary.get(word.lower()) or word
+                )
         return written

@@ -15,22 +15,33 @@ from nmt_cli.training.settings import RunOptions
 
 @dataclass(frozen=True)
 class DoctorOptions(RunOptions):
-    """Check devices, network, disk and locks, and with DATA the memory, time and exact resume of a run.
+    """Check devices, network, disk and locks, and with DATA the memory, time and exact resume of a
+    run.
 
-    Give the flags of nmt train, and start it with torchrun if the run will be. Exit code 1: the run would stop.
+    Give the flags of nmt train, and start it with torchrun if the run will be. Exit code 1: the run
+    would stop.
     """
 
-    out: Path | None = option(None, "Directory of the run, or the one to hold it. [default: this one]", metavar="RUN")
-    price: float | None = option(None, "Price of a device for an hour, for the cost of the run.", minimum=0)
+    out: Path | None = option(
+        None, "Directory of the run, or the one to hold it. [default: this one]", metavar="RUN"
+    )
+    price: float | None = option(
+        None, "Price of a device for an hour, for the cost of the run.", minimum=0
+    )
     as_json: bool = option(False, "Print JSON.", names=("--json",))
 
 
 def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
-    from nmt_cli.annexes.doctor.examination import examine  # not at the top: it imports torch, which help must not
+    from nmt_cli.annexes.doctor.examination import (
+        examine,
+    )  # not at the top: it imports torch, which help must not
 
     examine(options, flags, options.price, options.as_json)
 
 
-EXAMPLES = ["nmt doctor --out runs", "nmt doctor data --preset transformer_base --out runs --price 2.5"]
+EXAMPLES = [
+    "nmt doctor --out runs",
+    "nmt doctor data --preset transformer_base --out runs --price 2.5",
+]
 command = Command(DoctorOptions, doctor, component_flags, EXAMPLES, needs_arguments=False)
 HINTS = {"train": {"verify-resume": "use `nmt doctor DATA`"}}  # a flag of earlier versions

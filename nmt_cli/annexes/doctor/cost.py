@@ -23,11 +23,14 @@ from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.settings import TrainingConfig
 
 TYPICAL_LENGTH = 27
-"""Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
+"""Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training
+text.
+"""
 
 
 def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of memory, disk space and FLOPs, and those that are read in another form than JSON has.
+    """Return the figures of memory, disk space and FLOPs, and those that are read in another form
+    than JSON has.
 
     The memory is that of one of so many `processes`. With data, the largest micro-batch is run.
     """
@@ -71,27 +74,38 @@ def lengths_of_update(planned: Planned) -> tuple[Indices, Indices]:
 
 
 def bytes_per_process(config: RunConfig, model: Any, processes: int) -> int:
-    """Return the size of the weights, their gradients and the optimizer's state in one of so many processes."""
+    """Return the size of the weights, their gradients and the optimizer's state in one of so many
+    processes.
+    """
     if config.training.model_parallel:
         divide(model, World(0, processes, torch.device("meta")))
-    count, learning = (sum(p.numel() for p in each) for each in (model.parameters(), trained(model)))
+    count, learning = (
+        sum(p.numel() for p in each) for each in (model.parameters(), trained(model))
+    )
     return checkpoint_bytes(config, count, learning) + 4 * learning
 
 
 def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
-    """Return the size of a checkpoint: the float32 weights, copies of observers, and the optimizer's state."""
+    """Return the size of a checkpoint: the float32 weights, copies of observers, and the
+    optimizer's state.
+    """
     sample = torch.nn.Parameter(torch.zeros(1000))  # on which the optimizer is tried
     sample.grad = torch.zeros_like(sample)
     optimizer = registry.build(config["optimizer"], parameters=[sample])
     optimizer.step()
     state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
-    # The settings of a moving average have this attribute: a checkpoint has the average and the trained weights.
-    weights: int = 1 + sum(getattr(observer, "copies_of_weights", 0) for observer in config.used("observer"))
+    # The settings of a moving average have this attribute: a checkpoint has the average and the
+    # trained weights.
+    weights: int = 1 + sum(
+        getattr(observer, "copies_of_weights", 0) for observer in config.used("observer")
+    )
     return weights * sample.element_size() * parameters + state * learning // sample.numel()
 
 
 def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
-    """Return the largest number of checkpoints at once: those kept, the one being written, and the best."""
+    """Return the largest number of checkpoints at once: those kept, the one being written, and the
+    best.
+    """
     every, _ = settings.intervals()
     written = settings.keep_last + 1 if every.is_minutes else -(-steps // every.number)
     return min(settings.keep_last + 1, written) + 1
@@ -101,4 +115,6 @@ def peak_memory(device: torch.device) -> int:
     """Return bytes: the memory of PyTorch on a GPU, of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )

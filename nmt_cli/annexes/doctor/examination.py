@@ -34,11 +34,19 @@ from nmt_cli.training.start import configuration, prepare_torch, run_of
 from nmt_cli.training.trainer import Trainer
 
 GRADIENTS = 25_000_000  # numbers that the ranks exchange if there is no DATA
-FEWEST, MOST, SECONDS = 4, 60, 15.0  # updates that are timed, and seconds after which no more are made
+FEWEST, MOST, SECONDS = (
+    4,
+    60,
+    15.0,
+)  # updates that are timed, and seconds after which no more are made
 
 
-def examine(options: RunOptions, flags: Mapping[str, Any], price: float | None, as_json: bool) -> None:
-    """Print the checks. Raise a TrainingError if the run would stop, and for wrong settings what `nmt train` raises."""
+def examine(
+    options: RunOptions, flags: Mapping[str, Any], price: float | None, as_json: bool
+) -> None:
+    """Print the checks. Raise a TrainingError if the run would stop, and for wrong settings what
+    `nmt train` raises.
+    """
     with main_rank_reports():
         out = (options.out or Path()).absolute()
         place = next(path for path in (out, *out.parents) if path.exists())
@@ -59,42 +67,69 @@ def examine(options: RunOptions, flags: Mapping[str, Any], price: float | None, 
 
 
 def measured(
-    options: RunOptions, config: RunConfig, flags: Mapping[str, Any], place: Path, world: World, price: float | None
+    options: RunOptions,
+    config: RunConfig,
+    flags: Mapping[str, Any],
+    place: Path,
+    world: World,
+    price: float | None,
 ) -> list[Check]:
     """Return the checks that all ranks make together."""
     if not options.data:
-        found = [machine.devices(world, fast(world.device).precision(torch.nn.Module(), deterministic=False))]
+        found = [
+            machine.devices(
+                world, fast(world.device).precision(torch.nn.Module(), deterministic=False)
+            )
+        ]
         return [*found, *machine.exchange(world, GRADIENTS, None), *machine.directory(world, place)]
     run = run_of(options, config, flags, world, place, quiet=True)
     run.check_agreement()
     found = [machine.devices(world, run.trainer.objective.precision), memory(run)]
-    update = None if found[-1].stops else seconds_of_update(run, int(found[-1].figures["micro_batches"]))
+    update = (
+        None if found[-1].stops else seconds_of_update(run, int(found[-1].figures["micro_batches"]))
+    )
     count, learning = parameters_of(run.model)
     found += machine.exchange(world, learning, update)
-    size, number = checkpoint_bytes(config, count, learning), checkpoints_on_disk(run.config, run.length.steps)
+    size, number = (
+        checkpoint_bytes(config, count, learning),
+        checkpoints_on_disk(run.config, run.length.steps),
+    )
     found += machine.directory(world, place, size, number)
     return [*found, projection(run.length.steps, update, world.size, price)] if update else found
 
 
 def memory(run: Run) -> Check:
     """Run the largest micro-batches that fit; the figures have their number in an update."""
-    world, wanted, gpu = run.world, run.trainer.updates.micro_batches, run.world.device.type == "cuda"
+    world, wanted, gpu = (
+        run.world,
+        run.trainer.updates.micro_batches,
+        run.world.device.type == "cuda",
+    )
     room = torch.cuda.mem_get_info(world.device)[1] if gpu else memory_of_process()
     count = run.choose_micro_batches()
     if not gpu and not run.config.model_parallel:
         count = max(world.gather(fitting_on_cpu(run.trainer, room)))
     stops = count > wanted and not gpu  # on a GPU, training finds the number
-    peak, remedy = peak_memory(world.device), f"too large micro-batches: give --micro-batches {count}" if stops else ""
+    peak, remedy = (
+        peak_memory(world.device),
+        f"too large micro-batches: give --micro-batches {count}" if stops else "",
+    )
     value = f"{peak / 1e9:.2f} of {room / 1e9:.3g} GB; micro-batches of an update: {count}"
-    return Check("memory", value, remedy, stops, {"micro_batches": count, "peak_bytes": peak, "bytes": room})
+    return Check(
+        "memory", value, remedy, stops, {"micro_batches": count, "peak_bytes": peak, "bytes": room}
+    )
 
 
 def fitting_on_cpu(trainer: Trainer, room: int) -> int:
-    """Return the least number of micro-batches, at least that of the settings, that fit into `room` bytes."""
+    """Return the least number of micro-batches, at least that of the settings, that fit into `room`
+    bytes.
+    """
     # Small ones first: where memory ends, the system would end this process or another one.
     wanted, peaks = trainer.updates.micro_batches, [0]
     for number in (wanted << power for power in (5, 4, 3, 2, 1, 0)):
-        if len(peaks) > 2 and 3 * peaks[-1] - 2 * peaks[-2] > room:  # the growth of the peak doubles, too
+        if (
+            len(peaks) > 2 and 3 * peaks[-1] - 2 * peaks[-2] > room
+        ):  # the growth of the peak doubles, too
             return 2 * number
         fits(trainer, largest(trainer.updates, number))
         peaks.append(peak_memory(trainer.world.device))
@@ -102,7 +137,9 @@ def fitting_on_cpu(trainer: Trainer, room: int) -> int:
 
 
 def memory_of_process() -> int:
-    """Return the bytes that this process may have: of the machine or its container, shared with its other ranks."""
+    """Return the bytes that this process may have: of the machine or its container, shared with its
+    other ranks.
+    """
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError, ValueError):  # not Linux
         text = Path("/proc/meminfo").read_text(encoding="utf-8")
@@ -113,7 +150,9 @@ def memory_of_process() -> int:
 
 
 def seconds_of_update(run: Run, count: int) -> float:
-    """Return the median seconds of the later half of some updates: the first ones capture graphs of a GPU."""
+    """Return the median seconds of the later half of some updates: the first ones capture graphs of
+    a GPU.
+    """
     ends: list[float] = []
     with run.trainer.updates.following(count, run.plan.full_epoch(), 0) as updates:
         for step, update in enumerate(updates, 1):
@@ -142,7 +181,9 @@ def projection(steps: int, update: float, ranks: int, price: float | None) -> Ch
 
 def show(found: Sequence[Check], as_json: bool) -> None:
     if as_json:
-        print(json.dumps([{"verdict": check.verdict, **asdict(check)} for check in found], indent=2))
+        print(
+            json.dumps([{"verdict": check.verdict, **asdict(check)} for check in found], indent=2)
+        )
         return
     rows = []
     for check in found:

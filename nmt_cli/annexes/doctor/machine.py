@@ -54,14 +54,22 @@ def devices(world: World, precision: str) -> Check:
     value = f"{name}: {slowest:.3g} TFLOP/s in {precision}"
     if world.size > 1:
         value = f"{world.size} x {value} ({place}) to {fastest:.3g}"
-    remedy = f"{place} should have {least:.3g}: look for other programs and power limits" if slowest < least else ""
+    remedy = (
+        f"{place} should have {least:.3g}: look for other programs and power limits"
+        if slowest < least
+        else ""
+    )
     if not gpu and (load := os.getloadavg()[0]) > (os.cpu_count() or 1):
         remedy = f"other programs are running (load {load:.1f}): end them"
-    return Check("devices", value, remedy, figures={"slowest_tflops": slowest, "fastest_tflops": fastest})
+    return Check(
+        "devices", value, remedy, figures={"slowest_tflops": slowest, "fastest_tflops": fastest}
+    )
 
 
 def exchange(world: World, count: int, update: float | None) -> list[Check]:
-    """Measure the sum of so many float32 numbers over all ranks; `update`: the seconds of an update, if known."""
+    """Measure the sum of so many float32 numbers over all ranks; `update`: the seconds of an
+    update, if known.
+    """
     if world.size == 1:
         return []
     numbers, times = torch.zeros(count, device=world.device), []
@@ -73,10 +81,16 @@ def exchange(world: World, count: int, update: float | None) -> list[Check]:
         numbers[0].item()  # waits for the device
         times.append(time.perf_counter() - began)
     seconds = max(world.gather(min(times[1:])))  # the first time opens connections
-    rate = 2 * (world.size - 1) / world.size * numbers.nbytes / seconds  # each rank sends and receives so much
+    rate = (
+        2 * (world.size - 1) / world.size * numbers.nbytes / seconds
+    )  # each rank sends and receives so much
     value = f"{rate / 1e9:.2g} GB/s: {numbers.nbytes / 1e6:,.0f} MB of gradients in {seconds:.2g} s"
     slow = update is not None and seconds > update / 4
-    remedy = f"an update takes {update:.2g} s: larger --batch-tokens, or a faster network" if slow else ""
+    remedy = (
+        f"an update takes {update:.2g} s: larger --batch-tokens, or a faster network"
+        if slow
+        else ""
+    )
     return [Check("ranks", value, remedy, figures={"bytes_per_second": rate, "seconds": seconds})]
 
 
@@ -113,7 +127,9 @@ def disk(folder: Path, size: int, number: int) -> Check:
 
 
 def locks(world: World, path: Path) -> Check:
-    """Check that all ranks see a file of rank 0, and that no other process can take a lock that rank 0 has."""
+    """Check that all ranks see a file of rank 0, and that no other process can take a lock that
+    rank 0 has.
+    """
     with contextlib.ExitStack() as stack:
         if world.is_main:
             try_lock(stack.enter_context(path.open("xb")).fileno())
@@ -122,7 +138,16 @@ def locks(world: World, path: Path) -> Check:
         found = world.gather((path.exists(), b"BlockingIOError" in tried.stderr, HERE))
     unseen, unlocked = ([each[2] for each in found if not each[part]] for part in (0, 1))
     if unseen:
-        return Check("locks", f"no file of rank 0 is seen by {unseen[0]}", "--out must be on a shared disk", stops=True)
+        return Check(
+            "locks",
+            f"no file of rank 0 is seen by {unseen[0]}",
+            "--out must be on a shared disk",
+            stops=True,
+        )
     if unlocked:
-        return Check("locks", f"not for {unlocked[0]}", "start a run only once: nothing keeps a second one out")
+        return Check(
+            "locks",
+            f"not for {unlocked[0]}",
+            "start a run only once: nothing keeps a second one out",
+        )
     return Check("locks", "a second process is kept out")

@@ -1,4 +1,6 @@
-"""Filters of training pairs by patterns, scripts, languages and scores, and a sample of the pairs that were dropped."""
+"""Filters of training pairs by patterns, scripts, languages and scores, and a sample of the pairs
+that were dropped.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from nmt_cli.files.opening import open_output
 from nmt_cli.files.parallel_text import ParallelLines
 from nmt_cli.files.text import read_lines
 
-LOW_SCORE, HELD_OUT, PATTERN, SCRIPT, LANGUAGE = "low score", "held-out source", "pattern", "script", "language"
+LOW_SCORE, HELD_OUT, PATTERN, SCRIPT, LANGUAGE = (
+    "low score",
+    "held-out source",
+    "pattern",
+    "script",
+    "language",
+)
 
 
 class Filters(PairFilter):
@@ -37,7 +45,9 @@ class Filters(PairFilter):
         if (self.config.min_score is None) == bool(self.config.scores):
             raise UsageError("--scores and --min-score need each other")
         if self.config.dropped:
-            from nmt_cli.commands.translate_options import check_output  # not at the top: `nmt prepare --help` is fast
+            from nmt_cli.commands.translate_options import (
+                check_output,
+            )  # not at the top: `nmt prepare --help` is fast
 
             for path in inputs:
                 check_output(self.config.dropped, path)
@@ -48,18 +58,27 @@ class Filters(PairFilter):
             warn_of_marks(block)
 
     def tests(self, held_out: Set[str]) -> list[Filter]:
-        """Return the filters, fast ones first; raise UsageError for an unknown expression, script or language."""
+        """Return the filters, fast ones first; raise UsageError for an unknown expression, script
+        or language.
+        """
         c = self.config
         filters: list[Filter] = []
         if c.drop_held_out:
             filters.append((HELD_OUT, lambda source, _: one_spaced(source) in held_out))
         patterns = [_compiled(text, f"--drop-matching {text}").search for text in c.drop_matching]
         if patterns:
-            filters.append((PATTERN, lambda source, target: any(test(source) or test(target) for test in patterns)))
+            filters.append(
+                (
+                    PATTERN,
+                    lambda source, target: any(test(source) or test(target) for test in patterns),
+                )
+            )
         if c.scripts:
             filters.append((SCRIPT, _on_either_side(_script, "--scripts", c.scripts)))
         if c.identify_languages:
-            filters.append((LANGUAGE, _on_either_side(_language, "--identify-languages", c.identify_languages)))
+            filters.append(
+                (LANGUAGE, _on_either_side(_language, "--identify-languages", c.identify_languages))
+            )
         return filters
 
     def by_number(self, pairs: int) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
@@ -71,7 +90,9 @@ class Filters(PairFilter):
             write_sample(self.config.dropped, cleaning)
 
 
-def _on_either_side(make: Callable[[str], Callable[[str], bool]], flag: str, names: str) -> Callable[[str, str], bool]:
+def _on_either_side(
+    make: Callable[[str], Callable[[str], bool]], flag: str, names: str
+) -> Callable[[str, str], bool]:
     """Return whether the test of the first name drops a source, or that of the second its target."""
     if not re.fullmatch("[^,]+,[^,]+", names):
         raise UsageError(f"{flag} {names}: expected a name for each side, as in a,b")
@@ -89,7 +110,9 @@ def _compiled(text: str, place: str) -> Any:
 
 
 def _script(names: str) -> Callable[[str], bool]:
-    """Return whether most letters of a line are in other scripts than `names`, such as Latn or Hani+Kana."""
+    """Return whether most letters of a line are in other scripts than `names`, such as Latn or
+    Hani+Kana.
+    """
     # Script extensions: the mark of long vowels is both Hira and Kana.
     own = "".join(rf"--\p{{scx={name}}}" for name in names.split("+"))
     letters = _compiled(r"[\p{L}--\p{scx=Zyyy}]", f"--scripts {names}")
@@ -103,19 +126,33 @@ def _language(name: str) -> Callable[[str], bool]:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
         raise missing_package("--identify-languages", error, extra="language-id") from error
-    # Without a limit of confidence, up to 7 % of good lines of less than 20 characters count as another language.
+    # Without a limit of confidence, up to 7 % of good lines of less than 20 characters count as
+    # another language.
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=0.5)
     if name not in identifier.nb_classes:
-        raise UsageError(f"--identify-languages: {name!r} is none of {', '.join(identifier.nb_classes)}")
-    return lambda line: identifier.classify(line)[0] not in (name, "und", "zxx")  # not confident; numbers and markup
+        raise UsageError(
+            f"--identify-languages: {name!r} is none of {', '.join(identifier.nb_classes)}"
+        )
+    return lambda line: (
+        identifier.classify(line)[0] not in (name, "und", "zxx")
+    )  # not confident; numbers and markup
 
 
 def low_scores(paths: Sequence[str], minimum: float, pairs: int) -> npt.NDArray[np.bool_]:
-    """Return whether the score of each pair is below the minimum; raise DataError unless each has a line of `paths`."""
-    places = ((line, path, number) for path in paths for number, line in enumerate(read_lines(Path(path)), 1))
+    """Return whether the score of each pair is below the minimum; raise DataError unless each has a
+    line of `paths`.
+    """
+    places = (
+        (line, path, number)
+        for path in paths
+        for number, line in enumerate(read_lines(Path(path)), 1)
+    )
     low = np.fromiter((_score(*place) < minimum for place in places), dtype=bool)
     if len(low) != pairs:
-        raise DataError(f"{' '.join(paths)}: {len(low)} scores for {pairs} pairs of --train; each pair has one line")
+        raise DataError(
+            f"{' '.join(paths)}: {len(low)} scores for {pairs} pairs of --train; each pair has one "
+            "line"
+        )
     return low
 
 
@@ -125,7 +162,9 @@ def _score(line: str, path: str, number: int) -> float:
         score = float(first) / int(more[0] if more else 1)
         if not math.isnan(score):
             return score
-    raise DataError(f"{path}:{number}: expected a number, or a line of nmt score-targets, found {shown(line)}")
+    raise DataError(
+        f"{path}:{number}: expected a number, or a line of nmt score-targets, found {shown(line)}"
+    )
 
 
 def write_sample(path: Path, cleaning: Cleaning) -> None:
@@ -142,7 +181,11 @@ def write_sample(path: Path, cleaning: Cleaning) -> None:
             if here.any():
                 for code, pair in zip(here, cleaning.task.examples(block), strict=False):
                     if code:
-                        sides = [re.sub(r"[\n\r\t]", " ", side) for side in (pair.source, pair.target)]
+                        sides = [
+                            re.sub(r"[\n\r\t]", " ", side) for side in (pair.source, pair.target)
+                        ]
                         rows.append([pair.place, str(reasons[code]), *sides])
     with open_output(path) as write:
-        write("".join("\t".join(row) + "\n" for row in sorted(rows, key=lambda row: row[1])).encode())
+        write(
+            "".join("\t".join(row) + "\n" for row in sorted(rows, key=lambda row: row[1])).encode()
+        )

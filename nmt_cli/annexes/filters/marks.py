@@ -1,4 +1,6 @@
-"""Marks of other programs in text: subwords, tokens of Moses, quotation marks and headers of tables, and line ends."""
+"""Marks of other programs in text: subwords, tokens of Moses, quotation marks and headers of
+tables, and line ends.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _COLUMN_NAME = re.compile(r"[\w ()-]{1,30}")
 _SHARE = 0.005  # of the lines; fewer may be text about markup
 _KINDS = {
     "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords first": SUBWORD_MARKS,
-    "Moses' tokens (&apos;, &quot;, @-@), which outputs will have too; detokenize the text first, for example: "
+    "Moses' tokens (&apos;, &quot;, @-@), which outputs will have too; detokenize the text first, "
+    "for example: "
     "sacremoses -l LANG detokenize": MOSES_MARKS,
     "carriage returns inside, which do not end a line here; make line feeds of them: tr '\\r' '\\n'": re.compile(
         r"\r(?!$)"
@@ -30,22 +33,35 @@ def warn_of_marks(block: ParallelLines) -> None:
         for kind, pattern in _KINDS.items():
             found = [number for number, line in enumerate(lines, 1) if pattern.search(line)]
             if len(found) > _SHARE * len(lines):
-                warn(f"{name}:{found[0]}: {len(found):,} of the first {len(lines):,} lines have {kind}")
+                warn(
+                    f"{name}:{found[0]}: {len(found):,} of the first {len(lines):,} lines have "
+                    f"{kind}"
+                )
     if len(block.names) == 1:  # a table
-        _warn_of_spreadsheet([(source, target) for source, target, _ in block.lines()], block.names[0])
+        _warn_of_spreadsheet(
+            [(source, target) for source, target, _ in block.lines()], block.names[0]
+        )
 
 
 def _warn_of_spreadsheet(pairs: list[tuple[str, str]], name: str) -> None:
-    """Warn of cells in quotation marks, and of a first line that looks unlike most of the others, as a header."""
+    """Warn of cells in quotation marks, and of a first line that looks unlike most of the others,
+    as a header.
+    """
     quoted = [pair for pair in pairs if any(map(_CSV_CELL.fullmatch, pair))]
-    doubled = any('""' in cell for pair in quoted for cell in pair)  # as CSV writes a mark within a cell
+    doubled = any(
+        '""' in cell for pair in quoted for cell in pair
+    )  # as CSV writes a mark within a cell
     if doubled or 2 * len(quoted) > len(pairs):
         warn(
-            f"{name}: {len(quoted):,} of the first {len(pairs):,} lines have a cell in quotation marks, as in CSV. "
+            f"{name}: {len(quoted):,} of the first {len(pairs):,} lines have a cell in quotation "
+            "marks, as in CSV. "
             "They are read as text. docs/prepare.md shows how to convert the file"
         )
     first, *others = pairs
     if all(map(_COLUMN_NAME.fullmatch, first)):
         unlike = [pair for pair in others if not any(map(_COLUMN_NAME.fullmatch, pair))]
         if 2 * len(unlike) > len(others):
-            warn(f"{name}:1: {shown(list(first))} look like names of columns, and are read as a pair. Delete this line")
+            warn(
+                f"{name}:1: {shown(list(first))} look like names of columns, and are read as a "
+                "pair. Delete this line"
+            )

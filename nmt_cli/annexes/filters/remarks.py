@@ -9,26 +9,36 @@ from nmt_cli.annexes.filters.marks import MOSES_MARKS
 from nmt_cli.metrics.bleu import Score
 
 _TOKENIZED = re.compile(rf"{MOSES_MARKS.pattern}| [.,](?= |$)")
-_TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
+_TOKENIZED_SHARE = (
+    0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
+)
 
 
 def remarks(
-    systems: Sequence[tuple[str, list[str]]], references: Sequence[tuple[str, list[str]]], scores: Sequence[Score]
+    systems: Sequence[tuple[str, list[str]]],
+    references: Sequence[tuple[str, list[str]]],
+    scores: Sequence[Score],
 ) -> Iterator[str]:
     """Yield the notes about systems and references, each the name of a file and its lines."""
-    plain = any("|case:" in score.signature and "|tok:none|" not in score.signature for score in scores)
+    plain = any(
+        "|case:" in score.signature and "|tok:none|" not in score.signature for score in scores
+    )
     for name, lines in [*references, *systems] if plain else []:
         tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
         if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
             yield (
-                f"{name} looks tokenized (line {tokenized[0]}): detokenize it before scoring, or use "
+                f"{name} looks tokenized (line {tokenized[0]}): detokenize it before scoring, or "
+                "use "
                 "--metric multi-bleu-untokenised"
             )
-    of_words = any(score.details and not re.search(r"\|tok:(zh|char)\|", score.signature) for score in scores)
+    of_words = any(
+        score.details and not re.search(r"\|tok:(zh|char)\|", score.signature) for score in scores
+    )
     for name, lines in references if of_words else []:
         if has_few_spaces(lines):
             yield (
-                f"{name} has few spaces, and this BLEU counts words between spaces: use --metric sacrebleu-zh for "
+                f"{name} has few spaces, and this BLEU counts words between spaces: use --metric "
+                "sacrebleu-zh for "
                 "Chinese, and sacrebleu-char or chrf for Japanese, Thai and others"
             )
     without_bleu = {score.system for score in scores if score.details and score.score == 0}
@@ -45,5 +55,7 @@ def remarks(
 def has_few_spaces(lines: Sequence[str]) -> bool:
     """Return whether there are ten letters of scripts without upper case, or more, for each space."""
     text = "".join(lines)
-    letters = sum(character.isalpha() and character.upper() == character.lower() for character in text)
+    letters = sum(
+        character.isalpha() and character.upper() == character.lower() for character in text
+    )
     return letters > 10 * text.count(" ")

@@ -1,4 +1,6 @@
-"""The settings of filters, apart from their code, which needs more imports than the help of a command."""
+"""The settings of filters, apart from their code, which needs more imports than the help of a
+command.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,21 @@ class FilterConfig:
     """Filters of training pairs."""
 
     drop_held_out: bool = option(False, "Drop pairs with a source of the validation or test text.")
-    drop_matching: tuple[str, ...] = option((), "Drop pairs that match on a side. Repeat for more.", metavar="REGEX")
-    scripts: str | None = option(None, "Drop pairs in other scripts: Latn,Hani+Hira+Kana.", metavar="SOURCE,TARGET")
-    identify_languages: str | None = option(None, "Drop pairs in other languages: en,de.", metavar="SOURCE,TARGET")
-    min_score: float | None = option(None, "Drop pairs with lower --scores, per token from nmt score-targets.")
-    scores: tuple[str, ...] = option((), "A score a line, for each pair of --train. Repeat for more.", metavar="FILE")
-    dropped: Path | None = option(None, f"Write dropped pairs to a table, evenly spaced {SAMPLE} for each reason.")
+    drop_matching: tuple[str, ...] = option(
+        (), "Drop pairs that match on a side. Repeat for more.", metavar="REGEX"
+    )
+    scripts: str | None = option(
+        None, "Drop pairs in other scripts: Latn,Hani+Hira+Kana.", metavar="SOURCE,TARGET"
+    )
+    identify_languages: str | None = option(
+        None, "Drop pairs in other languages: en,de.", metavar="SOURCE,TARGET"
+    )
+    min_score: float | None = option(
+        None, "Drop pairs with lower --scores, per token from nmt score-targets."
+    )
+    scores: tuple[str, ...] = option(
+        (), "A score a line, for each pair of --train. Repeat for more.", metavar="FILE"
+    )
+    dropped: Path | None = option(
+        None, f"Write dropped pairs to a table, evenly spaced {SAMPLE} for each reason."
+    )

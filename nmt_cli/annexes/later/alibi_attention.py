@@ -12,16 +12,22 @@ from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
 
 
 class AlibiAttention(Kernel):
-    """softmax(Q K^T / sqrt(d_k) - m |i - j|) V, for query i and key j, with a slope m for each head.
+    """softmax(Q K^T / sqrt(d_k) - m |i - j|) V, for query i and key j, with a slope m for each
+    head.
 
-    The paper has causal attention only. In the encoder both directions have the same slopes, the first of the ways that
-    its authors propose (issue 5 of their repository, ofirpress/attention_with_linear_biases).
+    The paper has causal attention only. In the encoder both directions have the same slopes, the
+    first of the ways that its authors propose (issue 5 of their repository,
+    ofirpress/attention_with_linear_biases).
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        bias = -slopes(query.size(1), query.device)[:, None, None] * mask.distances(query, key).abs()
+        bias = (
+            -slopes(query.size(1), query.device)[:, None, None] * mask.distances(query, key).abs()
+        )
         weights = softmax_weights(query, key, mask, bias)
-        return torch.matmul(self.dropout(weights).to(value.dtype), value)  # a GPU decodes in bfloat16
+        return torch.matmul(
+            self.dropout(weights).to(value.dtype), value
+        )  # a GPU decodes in bfloat16
 
 
 def slopes(num_heads: int, device: torch.device | None = None) -> Tensor:

@@ -1,4 +1,6 @@
-"""A learning rate that falls along half a cosine (Loshchilov and Hutter 2017, equation 5, without restarts)."""
+"""A learning rate that falls along half a cosine (Loshchilov and Hutter 2017, equation 5, without
+restarts).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,10 @@ class Cosine(LinearDecay):
         self.lowest_rate = config.lowest_rate
 
     def __call__(self, step: int) -> float:
-        done = (min(step, self.decay_steps) - self.warmup_steps) / (self.decay_steps - self.warmup_steps)
-        share = self.lowest_rate + (1 - self.lowest_rate) * (1 + math.cos(math.pi * max(done, 0.0))) / 2
+        done = (min(step, self.decay_steps) - self.warmup_steps) / (
+            self.decay_steps - self.warmup_steps
+        )
+        share = (
+            self.lowest_rate + (1 - self.lowest_rate) * (1 + math.cos(math.pi * max(done, 0.0))) / 2
+        )
         return self.peak * min(step / self.warmup_steps, share)

@@ -17,7 +17,8 @@ def freeze_parts(config: FreezeConfig, *, model: Model, **_: Any) -> None:
 
 
 def freeze(model: Model, patterns: Sequence[str]) -> None:
-    """Exclude from training the parts of the model, or else the parameters, whose names match a shell pattern.
+    """Exclude from training the parts of the model, or else the parameters, whose names match a
+    shell pattern.
 
     Raises:
         UsageError: a pattern matches no parameter, or nothing is left to train.
@@ -28,7 +29,10 @@ def freeze(model: Model, patterns: Sequence[str]) -> None:
         frozen = [parameter for part in parts.get(pattern, ()) for parameter in part.parameters()]
         frozen = frozen or [parameters[name] for name in parameters if fnmatchcase(name, pattern)]
         if not frozen:
-            takes = [*filter(None, [", ".join(parts)]), f"a pattern of names such as {next(iter(parameters))}"]
+            takes = [
+                *filter(None, [", ".join(parts)]),
+                f"a pattern of names such as {next(iter(parameters))}",
+            ]
             near = nearest(pattern, [*parts, *parameters], f"It takes {' or '.join(takes)}.")
             raise UsageError(f"--freeze {pattern}: the model has no parameter of this name. {near}")
         for parameter in frozen:

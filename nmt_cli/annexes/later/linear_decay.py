@@ -11,12 +11,15 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class LinearDecayConfig(InverseSqrtConfig):
-    decay_steps: int = option(100_000, "Step at which the learning rate reaches zero, usually --max-steps.", minimum=1)
+    decay_steps: int = option(
+        100_000, "Step at which the learning rate reaches zero, usually --max-steps.", minimum=1
+    )
 
 
 @register("schedule", "linear_decay", LinearDecayConfig)
 class LinearDecay:
-    """Linear warm-up to the peak of equation 3 (section 5.3), then a straight line to zero after `decay_steps`.
+    """Linear warm-up to the peak of equation 3 (section 5.3), then a straight line to zero after
+    `decay_steps`.
 
     Later steps keep the rate of the last one.
 
@@ -27,7 +30,8 @@ class LinearDecay:
     def __init__(self, config: LinearDecayConfig, *, d_model: int) -> None:
         if config.decay_steps <= config.warmup_steps:
             raise UsageError(
-                f"--decay-steps {config.decay_steps} is not above --warmup-steps {config.warmup_steps}; "
+                f"--decay-steps {config.decay_steps} is not above --warmup-steps "
+                f"{config.warmup_steps}; "
                 "it is usually the value of --max-steps"
             )
         self.peak = config.peak(d_model)
@@ -36,4 +40,6 @@ class LinearDecay:
 
     def __call__(self, step: int) -> float:
         remaining = max(self.decay_steps - step, 0) + 1
-        return self.peak * min(step / self.warmup_steps, remaining / (self.decay_steps - self.warmup_steps + 1))
+        return self.peak * min(
+            step / self.warmup_steps, remaining / (self.decay_steps - self.warmup_steps + 1)
+        )

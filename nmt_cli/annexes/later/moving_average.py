@@ -1,6 +1,7 @@
 """An exponential moving average of the weights, kept while training (`nmt train --ema-decay`).
 
-A checkpoint's weights are the average. The weights that training goes on from are with the optimizer's state.
+A checkpoint's weights are the average. The weights that training goes on from are with the
+optimizer's state.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from nmt_cli.training.run import Run
 
 
 class MovingAverage(Observer):
-    """After step t, average = d * average + (1 - d) * weights, where d is `decay`, and (1 + t) / (10 + t) at first.
+    """After step t, average = d * average + (1 - d) * weights, where d is `decay`, and (1 + t) /
+    (10 + t) at first.
 
     With a constant d, the untrained weights would remain in the average of a short run.
     """
@@ -36,7 +38,9 @@ class MovingAverage(Observer):
 
     @contextlib.contextmanager
     def validating(self) -> Iterator[None]:
-        """Let the model have the averaged weights. They are copied, because CUDA graphs have the addresses."""
+        """Let the model have the averaged weights. They are copied, because CUDA graphs have the
+        addresses.
+        """
         trained = self.copies()
         self.assign(self.average)
         try:
@@ -45,7 +49,10 @@ class MovingAverage(Observer):
             self.assign(trained)
 
     def saved(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: whole(self.average[name], parameter) for name, parameter in self.parameters.items()}
+        return {
+            name: whole(self.average[name], parameter)
+            for name, parameter in self.parameters.items()
+        }
 
     def resumed(self) -> None:
         self.average = self.copies()

@@ -1,6 +1,8 @@
-"""Muon: momentum whose matrices are orthogonalised (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
+"""Muon: momentum whose matrices are orthogonalised (Jordan et al. 2024,
+kellerjordan.github.io/posts/muon).
 
-It is for the matrices of hidden layers. AdamW trains embeddings, vectors and tensors of more dimensions.
+It is for the matrices of hidden layers. AdamW trains embeddings, vectors and tensors of more
+dimensions.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from nmt_cli.model import Model
 from nmt_cli.optim.adam import uncompiled
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""a, b and c of the post's polynomial, which brings small singular values near 1 fast, and none to 1 exactly."""
+"""a, b and c of the post's polynomial, which brings small singular values near 1 fast, and none to
+1 exactly.
+"""
 
 
 def mark_embeddings(config: Any, *, model: Model, **_: Any) -> None:
-    """Give the parameters of the part `embeddings` the attribute `embeds`: an optimizer gets parameters only."""
+    """Give the parameters of the part `embeddings` the attribute `embeds`: an optimizer gets
+    parameters only.
+    """
     for module in model.parts().get("embeddings", ()):
         for parameter in module.parameters():
             vars(parameter)["embeds"] = True
@@ -33,9 +39,11 @@ def muon(config: MuonConfig, *, parameters: Iterable[nn.Parameter]) -> torch.opt
 
 
 class Muon(torch.optim.Optimizer):
-    """As torch.optim.Muon with `match_rms_adamw`: of the rate and decay of AdamW (Liu et al. 2025, equation 4).
+    """As torch.optim.Muon with `match_rms_adamw`: of the rate and decay of AdamW (Liu et al. 2025,
+    equation 4).
 
-    torch's takes no other parameters, and computes one matrix after the other, which is slow for small ones.
+    torch's takes no other parameters, and computes one matrix after the other, which is slow for
+    small ones.
     """
 
     def __init__(self, config: MuonConfig, *, parameters: Iterable[nn.Parameter]) -> None:
@@ -56,20 +64,27 @@ class Muon(torch.optim.Optimizer):
             if each.grad is not None:
                 shapes.setdefault(each.shape, []).append(each)
         for matrices in shapes.values():
-            self.change(matrices, [each.grad for each in matrices], hidden["lr"] * self.config.matrix_rate)
+            self.change(
+                matrices, [each.grad for each in matrices], hidden["lr"] * self.config.matrix_rate
+            )
 
     def change(self, matrices: list[Tensor], gradients: list[Any], rate: float) -> None:
         """Make a step of matrices of one shape, with Nesterov's momentum."""
-        averages = [self.state[each].setdefault("average", torch.zeros_like(each)) for each in matrices]
+        averages = [
+            self.state[each].setdefault("average", torch.zeros_like(each)) for each in matrices
+        ]
         torch._foreach_lerp_(averages, gradients, 1 - self.config.momentum)
         ahead = torch.stack(torch._foreach_lerp(gradients, averages, self.config.momentum))
-        scale = 0.2 * max(ahead.shape[1:]) ** 0.5  # Adam's steps have a root mean square of about 0.2 times the rate
+        scale = (
+            0.2 * max(ahead.shape[1:]) ** 0.5
+        )  # Adam's steps have a root mean square of about 0.2 times the rate
         torch._foreach_mul_(matrices, 1 - rate * self.config.weight_decay)
         torch._foreach_add_(matrices, list(orthogonalised(ahead).float()), alpha=-rate * scale)
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
-    """Return U V^T of the singular value decompositions, about: [n, rows, columns] -> the same in bfloat16.
+    """Return U V^T of the singular value decompositions, about: [n, rows, columns] -> the same in
+    bfloat16.
 
     Five steps of Newton and Schulz: X becomes a X + (b X X^T + c (X X^T)^2) X.
     """

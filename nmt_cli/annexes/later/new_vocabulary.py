@@ -31,7 +31,9 @@ def adapt(
     task: Task | None,
     note: Callable[[str], None],
 ) -> Origin | None:
-    """Return the origin with weights for a model of another vocabulary, if the user has asked for it."""
+    """Return the origin with weights for a model of another vocabulary, if the user has asked for
+    it.
+    """
     if config.new_vocabulary and origin is None:
         raise UsageError("--new-vocabulary is for --init-from; a resumed run needs neither")
     if origin is None or origin.task is None or task is None:
@@ -47,8 +49,9 @@ def weights_for(
 ) -> dict[str, Tensor]:
     """Return the weights of the origin, which has another vocabulary, for a model for `task`.
 
-    The rows of a parameter with one for each entry of a vocabulary are matched by piece, and the other rows are the
-    model's. A joint vocabulary gets them from the former source, and then from the former target.
+    The rows of a parameter with one for each entry of a vocabulary are matched by piece, and the
+    other rows are the model's. A joint vocabulary gets them from the former source, and then from
+    the former target.
     """
     assert origin.task is not None
     assert origin.weights is not None
@@ -60,7 +63,11 @@ def weights_for(
     for alias in sorted(former.keys() & new.keys()):
         (before, former_side), (name, side) = former[alias], new[alias]
         places = {piece: place for place, piece in enumerate(pieces_of(origin.task, former_side))}
-        shared = [(row, places[piece]) for row, piece in enumerate(pieces_of(task, side)) if piece in places]
+        shared = [
+            (row, places[piece])
+            for row, piece in enumerate(pieces_of(task, side))
+            if piece in places
+        ]
         rows, former_rows = torch.tensor(shared).T
         weights[name][rows] = origin.weights[before][former_rows]
         taken["joint" if joint else side].update(rows.tolist())
@@ -68,12 +75,16 @@ def weights_for(
         count, size = len(rows_taken), len(pieces_of(task, "target" if joint else label))
         note(f"{count:,} of {size:,} {label} pieces taken over; {size - count:,} new")
         if 2 * count < size:
-            note(f"warning: fewer than half of the {label} pieces are in the vocabulary of the checkpoint")
+            note(
+                f"warning: fewer than half of the {label} pieces are in the vocabulary of the "
+                "checkpoint"
+            )
     return {name: weight for name, weight in weights.items() if name in initial}
 
 
 def vocabulary_rows(config: RunConfig, task: Task) -> dict[str, tuple[str, str]]:
-    """Return the parameters with a row for each entry of a vocabulary: the name of each and the vocabulary's side.
+    """Return the parameters with a row for each entry of a vocabulary: the name of each and the
+    vocabulary's side.
 
     A parameter that is shared is there by each of its names.
     """

@@ -1,4 +1,5 @@
-"""Noise of `nmt train --noise`: capitals, typos and missing full stops, so that a model meets them while it learns.
+"""Noise of `nmt train --noise`: capitals, typos and missing full stops, so that a model meets them
+while it learns.
 
 A tag in angle brackets (`<2de>`) and an escaped character (`&apos;`) stay as they are.
 """
@@ -14,7 +15,8 @@ from nmt_cli.errors import UsageError, nearest, shown
 
 CHARACTERS_PER_TYPO = 20  # an altered line has a typo for each, and at least one
 BOTH_SIDES = frozenset({"upper", "title"})
-"""A translation keeps the capitals of its source. Typos and missing stops are of the source only."""
+"""A translation keeps the capitals of its source. Typos and missing stops are of the source only.
+"""
 
 _KEYS = " qwertyuiop asdfghjkl zxcvbnm йцукенгшщзхъ фывапролджэ ячсмитьбю "
 _KEPT = r"(<[^<>\s]+>|&#?\w+;)"
@@ -25,26 +27,34 @@ _FINAL_STOP = re.compile(r"(?<=[^\s.])\s*[.。।]$")  # not an ellipsis, nor th
 
 
 def parsed(text: str) -> dict[str, float]:
-    """Return the probability of each kind of noise in `upper=0.05,typos=0.1`, in the order of `CHANGES`.
+    """Return the probability of each kind of noise in `upper=0.05,typos=0.1`, in the order of
+    `CHANGES`.
 
     Raises:
-        UsageError: a name is unknown or there twice, a probability is not between 0 and 1, or those of upper and
-            title, which exclude each other, are more than 1 together.
+        UsageError: a name is unknown or there twice, a probability is not between 0 and 1, or those
+            of upper and title, which exclude each other, are more than 1 together.
     """
     found: dict[str, float] = {}
     for part in text.split(",") if text else ():
         name, _, value = map(str.strip, part.partition("="))
         if name not in CHANGES or name in found:
-            problem = "is there twice" if name in found else f"is not a kind of noise. {nearest(name, CHANGES)}"
+            problem = (
+                "is there twice"
+                if name in found
+                else f"is not a kind of noise. {nearest(name, CHANGES)}"
+            )
             raise UsageError(f"--noise: {shown(name)} {problem}")
         if not re.fullmatch(r"\d*\.?\d+", value) or float(value) > 1:
             raise UsageError(
-                f"--noise: {name} takes a probability from 0 to 1, such as {name}=0.05, not {shown(value)}"
+                f"--noise: {name} takes a probability from 0 to 1, such as {name}=0.05, not "
+                f"{shown(value)}"
             )
         found[name] = float(value)
     noise = {name: found.get(name, 0.0) for name in CHANGES}
     if noise["upper"] + noise["title"] > 1:
-        raise UsageError("--noise: upper and title exclude each other, so their sum must be at most 1")
+        raise UsageError(
+            "--noise: upper and title exclude each other, so their sum must be at most 1"
+        )
     return noise
 
 
@@ -69,8 +79,12 @@ def _capitalised(text: str, pattern: re.Pattern[str]) -> str:
 
 
 def _with_typos(text: str, random: Random) -> str:
-    """Return `text` with letters swapped, dropped, doubled or replaced by one beside it on the keyboard."""
-    if unicodedata.is_normalized("NFD", text) and not unicodedata.is_normalized("NFC", text):  # letters and marks
+    """Return `text` with letters swapped, dropped, doubled or replaced by one beside it on the
+    keyboard.
+    """
+    if unicodedata.is_normalized("NFD", text) and not unicodedata.is_normalized(
+        "NFC", text
+    ):  # letters and marks
         return unicodedata.normalize("NFD", _with_typos(unicodedata.normalize("NFC", text), random))
     letters = list(text)
     places = [found.start() for found in _LETTER.finditer(text) if not found[1]]

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 
 class RelativeAttention(Kernel):
-    """Each relative position has a learned vector that is added to keys (equation 4), and one for values (equation 3).
+    """Each relative position has a learned vector that is added to keys (equation 4), and one for
+    values (equation 3).
 
-    The vectors are those of one layer, for all of its heads (section 3.3), as in the paper's big model; its base model
-    has others for each head.
+    The vectors are those of one layer, for all of its heads (section 3.3), as in the paper's big
+    model; its base model has others for each head.
     """
 
-    def __init__(self, config: RelativeAttentionConfig, *, dropout: float = 0.0, d_k: int, d_v: int) -> None:
+    def __init__(
+        self, config: RelativeAttentionConfig, *, dropout: float = 0.0, d_k: int, d_v: int
+    ) -> None:
         super().__init__(dropout=dropout)
         self.clipping_distance = config.clipping_distance
         self.a_k = nn.Parameter(torch.empty(2 * config.clipping_distance + 1, d_k))

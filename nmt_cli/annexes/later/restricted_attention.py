@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 class RestrictedAttention(Kernel):
     """Restricted self-attention, the last row of Table 1: O(r n d) instead of O(n^2 d).
 
-    Queries are cut into blocks of r / 2 positions. The keys of a block are its own positions and those of the two
-    blocks beside it.
+    Queries are cut into blocks of r / 2 positions. The keys of a block are its own positions and
+    those of the two blocks beside it.
     """
 
-    def __init__(self, config: RestrictedAttentionConfig, *, dropout: float = 0.0, **widths: int) -> None:
+    def __init__(
+        self, config: RestrictedAttentionConfig, *, dropout: float = 0.0, **widths: int
+    ) -> None:
         super().__init__(dropout=dropout)
         self.reach = self.window = config.neighbourhood // 2
 
@@ -35,14 +37,18 @@ class RestrictedAttention(Kernel):
         if query.size(2) == 1:
             return self._step(query, key, value, mask)
         blocks = -(-query.size(2) // self.reach)
-        scores = torch.matmul(self._blocks(query, blocks), self._neighbours(key, blocks).transpose(-1, -2))
+        scores = torch.matmul(
+            self._blocks(query, blocks), self._neighbours(key, blocks).transpose(-1, -2)
+        )
         allowed = self._allowed(query.size(2), blocks, mask, query.device)
         weights = (scores * query.size(-1) ** -0.5).masked_fill(~allowed, -math.inf).softmax(-1)
         heads = torch.matmul(self.dropout(weights.nan_to_num(0.0)), self._neighbours(value, blocks))
         return heads.flatten(2, 3)[:, :, : query.size(2)]
 
     def flops(self, lengths: Lengths, width: int) -> float:
-        """See `Kernel`. A query has at most 2 floor(r / 2) + 1 keys; what blocks compute besides is not counted."""
+        """See `Kernel`. A query has at most 2 floor(r / 2) + 1 keys; what blocks compute besides is
+        not counted.
+        """
         return 2.0 * width * float((lengths * lengths.clip(max=2 * self.reach + 1)).sum())
 
     def _step(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
@@ -59,20 +65,28 @@ class RestrictedAttention(Kernel):
         return padded.reshape(*x.shape[:2], blocks, self.reach, x.size(-1))
 
     def _neighbours(self, x: Tensor, blocks: int) -> Tensor:
-        """[B, H, n, d] -> [B, H, blocks, 3 reach, d]: each block with the one before it and the one after."""
+        """[B, H, n, d] -> [B, H, blocks, 3 reach, d]: each block with the one before it and the one
+        after.
+        """
         padded = F.pad(self._blocks(x, blocks), (0, 0, 0, 0, 1, 1))
         return torch.cat([padded[:, :, :-2], padded[:, :, 1:-1], padded[:, :, 2:]], dim=3)
 
-    def _allowed(self, length: int, blocks: int, mask: AttentionMask, device: torch.device) -> Tensor:
+    def _allowed(
+        self, length: int, blocks: int, mask: AttentionMask, device: torch.device
+    ) -> Tensor:
         """[B or 1, 1, blocks, reach, 3 reach]: True where the query may attend to the key."""
         queries = torch.arange(blocks * self.reach, device=device).view(blocks, self.reach, 1)
         firsts = (torch.arange(blocks, device=device) - 1) * self.reach
-        keys = firsts[:, None, None] + torch.arange(3 * self.reach, device=device)  # [blocks, 1, 3 reach]
+        keys = firsts[:, None, None] + torch.arange(
+            3 * self.reach, device=device
+        )  # [blocks, 1, 3 reach]
         allowed = ((queries - keys).abs() <= self.reach) & (keys >= 0) & (keys < length)
         if mask.causal:
             allowed = allowed & (keys <= queries)
         allowed = allowed[None, None]
         if mask.padding is not None:
-            padding = self._neighbours(mask.padding[:, None, :, None].float(), blocks)[:, :, :, None, :, 0]
+            padding = self._neighbours(mask.padding[:, None, :, None].float(), blocks)[
+                :, :, :, None, :, 0
+            ]
             allowed = allowed & (padding == 0)
         return allowed

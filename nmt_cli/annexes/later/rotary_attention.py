@@ -20,10 +20,14 @@ class RotaryAttention(FullAttention):
         UsageError: `d_k` is odd.
     """
 
-    def __init__(self, config: RotaryAttentionConfig, *, dropout: float = 0.0, d_k: int, d_v: int) -> None:
+    def __init__(
+        self, config: RotaryAttentionConfig, *, dropout: float = 0.0, d_k: int, d_v: int
+    ) -> None:
         super().__init__(dropout=dropout)
         if d_k % 2:
-            raise UsageError(f"--attention rotary rotates pairs: d_k must be even, not {d_k}; set --d-k")
+            raise UsageError(
+                f"--attention rotary rotates pairs: d_k must be even, not {d_k}; set --d-k"
+            )
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
         return rotated(x, positions)

@@ -23,7 +23,8 @@ _FLAGS = {"bpe": "--bpe-dropout", "unigram": "--unigram-sampling"}
 class Variants(Sentences):
     """Draws by (seed, epoch, number of the sentence).
 
-    A pair with characters that its vocabulary does not have, as it is or as it would be, stays as it is.
+    A pair with characters that its vocabulary does not have, as it is or as it would be, stays as
+    it is.
 
     Raises:
         UsageError: a setting does not fit the task or its vocabulary.
@@ -32,19 +33,33 @@ class Variants(Sentences):
     def __init__(self, config: VariantsConfig, *, task: Task, seed: int, **_: Any) -> None:
         self.seed, self.noise = seed, noise.parsed(config.noise)
         if not isinstance(task, TranslationTask):
-            raise UsageError(f"{', '.join(_FLAGS.values())} and --noise are for text, not for the task {task.name}")
+            raise UsageError(
+                f"{', '.join(_FLAGS.values())} and --noise are for text, not for the task "
+                f"{task.name}"
+            )
         self.vocabularies = task.vocabularies()
         amounts = {"bpe": config.bpe_dropout, "unigram": config.unigram_sampling}
         for vocabulary in self.vocabularies:
             for kind in [kind for kind in amounts if amounts[kind] and kind != vocabulary.kind]:
-                advice = f"give {_FLAGS[vocabulary.kind]}" if vocabulary.kind in _FLAGS else "leave it out"
-                raise UsageError(
-                    f"{_FLAGS[kind]} needs a vocabulary of --subwords {kind}, this one is {vocabulary.kind}: {advice}"
+                advice = (
+                    f"give {_FLAGS[vocabulary.kind]}"
+                    if vocabulary.kind in _FLAGS
+                    else "leave it out"
                 )
-            if (self.noise["upper"] or self.noise["title"]) and all(text == text.lower() for text in vocabulary.texts):
-                raise UsageError("--noise: upper and title have no effect on lower-cased data; leave them out")
+                raise UsageError(
+                    f"{_FLAGS[kind]} needs a vocabulary of --subwords {kind}, this one is "
+                    f"{vocabulary.kind}: {advice}"
+                )
+            if (self.noise["upper"] or self.noise["title"]) and all(
+                text == text.lower() for text in vocabulary.texts
+            ):
+                raise UsageError(
+                    "--noise: upper and title have no effect on lower-cased data; leave them out"
+                )
         amount = max(amounts.values())
-        self.samplers = {vocabulary: sampler(vocabulary, amount) for vocabulary in self.vocabularies if amount}
+        self.samplers = {
+            vocabulary: sampler(vocabulary, amount) for vocabulary in self.vocabularies if amount
+        }
 
     def text(self, epoch: int, numbers: Indices, pairs: Pairs) -> Pairs:
         sides = []
@@ -53,16 +68,26 @@ class Variants(Sentences):
             sides.append([sentence.tolist() for sentence in np.split(ids, lengths.cumsum()[:-1])])
         randoms = [Random(f"{self.seed} {epoch} {number}") for number in numbers.tolist()]
         drawn = [self._pair(*pair) for pair in zip(*sides, randoms, strict=True)]
-        return Drawn(joined([source for source, _ in drawn]), joined([target for _, target in drawn]))
+        return Drawn(
+            joined([source for source, _ in drawn]), joined([target for _, target in drawn])
+        )
 
     def _pair(self, source: list[int], target: list[int], random: Random) -> list[list[int]]:
         plain, kinds = [source, target], noise.drawn(self.noise, random)
         if UNK in source or UNK in target or not (kinds or self.samplers):
             return plain
-        texts = [vocabulary.decode(ids) for vocabulary, ids in zip(self.vocabularies, plain, strict=True)]
+        texts = [
+            vocabulary.decode(ids) for vocabulary, ids in zip(self.vocabularies, plain, strict=True)
+        ]
         drawn = []
-        for vocabulary, text in zip(self.vocabularies, noise.altered(kinds, random, *texts), strict=True):
-            drawn.append(self.samplers[vocabulary](text, random) if self.samplers else vocabulary.encode(text))
+        for vocabulary, text in zip(
+            self.vocabularies, noise.altered(kinds, random, *texts), strict=True
+        ):
+            drawn.append(
+                self.samplers[vocabulary](text, random)
+                if self.samplers
+                else vocabulary.encode(text)
+            )
         return plain if any(UNK in ids for ids in drawn) else drawn
 
 

@@ -1,6 +1,8 @@
-"""Segmentations drawn at random. No piece crosses a space, so words are drawn one by one, and their tables are kept.
+"""Segmentations drawn at random. No piece crosses a space, so words are drawn one by one, and their
+tables are kept.
 
-SentencePiece draws the same, but cannot be seeded across processes: version 0.2.3 adds entropy of the system to a seed.
+SentencePiece draws the same, but cannot be seeded across processes: version 0.2.3 adds entropy of
+the system to a seed.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ class WordSamples:
     Args:
         ids, scores: of each piece by its text, spaces as U+2581.
         encode: the plain encoding, for words with a letter that is no piece.
-        bpe: BPE-dropout with the probability `amount` (Provilkov et al. 2020, algorithm 1): a pair that is left out is
-            looked at again after the next merge. SentencePiece never looks at it again, and cuts words far more. Else
-            all segmentations of a unigram model by their probability to the power `amount` (Kudo 2018, section 3.2), by
-            forward filtering and backward sampling.
+        bpe: BPE-dropout with the probability `amount` (Provilkov et al. 2020, algorithm 1): a pair
+            that is left out is looked at again after the next merge. SentencePiece never looks at
+            it again, and cuts words far more. Else all segmentations of a unigram model by their
+            probability to the power `amount` (Kudo 2018, section 3.2), by forward filtering and
+            backward sampling.
     """
 
     def __init__(
@@ -54,8 +57,13 @@ class WordSamples:
         self.of = self.of_bpe if bpe else self.of_unigram
         self.log_kept = math.log1p(-amount) if amount < 1 else -math.inf
         self.longest = max(map(len, ids))
-        self.known = lru_cache(_KEPT)(frozenset(piece for piece in ids if len(piece) == 1).issuperset)
-        self.merged, self.lattice = lru_cache(4 * _KEPT)(self._merged), lru_cache(_KEPT)(self._lattice)
+        self.known = lru_cache(_KEPT)(
+            frozenset(piece for piece in ids if len(piece) == 1).issuperset
+        )
+        self.merged, self.lattice = (
+            lru_cache(4 * _KEPT)(self._merged),
+            lru_cache(_KEPT)(self._lattice),
+        )
 
     def of_bpe(self, text: str, random: Random) -> list[int]:
         """Return ids of `text`. The pairs left out are drawn by the distance from one to the next."""
@@ -94,7 +102,8 @@ class WordSamples:
         return int(math.log(1 - random.random()) / self.log_kept) if self.amount else 1 << 62
 
     def _merged(self, word: str, left_out: tuple[int, ...]) -> tuple[list[int], int]:
-        """Return the ids of `word` if BPE leaves out the pairs with these numbers, and the number of pairs looked at.
+        """Return the ids of `word` if BPE leaves out the pairs with these numbers, and the number
+        of pairs looked at.
 
         The pair with the best score comes first, then the leftmost one.
         """
@@ -103,7 +112,9 @@ class WordSamples:
         ends = list(range(1, size + 1))  # of the piece that starts there; 0: none does
         starts = [0, *range(size)]  # of the piece that ends there
         pairs = [
-            (-scores[word[at : at + 2]], at, at + 1, at + 2) for at in range(size - 1) if word[at : at + 2] in scores
+            (-scores[word[at : at + 2]], at, at + 1, at + 2)
+            for at in range(size - 1)
+            if word[at : at + 2] in scores
         ]
         heapify(pairs)
         while pairs:
@@ -125,10 +136,14 @@ class WordSamples:
         return [self.ids[word[start:end]] for start, end in enumerate(ends) if end], count
 
     def _lattice(self, word: str) -> list[tuple[list[int], list[float]]]:
-        """Return, for each end of a piece in `word`, where pieces start that end there, and sums of their weights."""
+        """Return, for each end of a piece in `word`, where pieces start that end there, and sums of
+        their weights.
+        """
         logs, table = [0.0], []  # logs[i]: of the sum over the segmentations of the first i letters
         for end in range(1, len(word) + 1):
-            starts = [at for at in range(max(0, end - self.longest), end) if word[at:end] in self.scores]
+            starts = [
+                at for at in range(max(0, end - self.longest), end) if word[at:end] in self.scores
+            ]
             terms = [logs[at] + self.amount * self.scores[word[at:end]] for at in starts]
             top = max(terms)
             sums = list(accumulate(math.exp(term - top) for term in terms))

@@ -1,8 +1,10 @@
-"""Search constrained to trees: an automaton, and its masks over the vocabulary for many hypotheses at once.
+"""Search constrained to trees: an automaton, and its masks over the vocabulary for many hypotheses
+at once.
 
-The complete paths of the automaton are trees over the given words. Brackets match, there are as many leaves as words,
-no constituent is empty, and the tree can be finished within the symbols left. Depth and the number of constituents
-opened in a row are limited, which ends chains of constituents with one child. There are no dead ends.
+The complete paths of the automaton are trees over the given words. Brackets match, there are as
+many leaves as words, no constituent is empty, and the tree can be finished within the symbols left.
+Depth and the number of constituents opened in a row are limited, which ends chains of constituents
+with one child. There are no dead ends.
 
 Letters: N hypotheses, V target symbols.
 """
@@ -30,20 +32,28 @@ OPENING, LEAF, END = 4, 2, 1
 
 
 class Grammar(Rule):
-    """Outputs are trees over the words of their lines, or nothing if these are more than a line's limit."""
+    """Outputs are trees over the words of their lines, or nothing if these are more than a line's
+    limit.
+    """
 
     def __init__(self, config: GrammarConfig, *, task: Task, **_: Any) -> None:
         if not isinstance(task, ParsingTask):
-            raise UsageError(f"--constrained cannot be used with the task {task.name!r}: it has no constraint")
+            raise UsageError(
+                f"--constrained cannot be used with the task {task.name!r}: it has no constraint"
+            )
         self.task = task
 
-    def constraint(self, requests: Sequence[Request], search: SearchSettings, device: torch.device) -> TreeConstraint:
+    def constraint(
+        self, requests: Sequence[Request], search: SearchSettings, device: torch.device
+    ) -> TreeConstraint:
         """See `Rule`."""
         states = []
         for request in requests:
             count = len(line_words(request.line))
             fits = count <= request.limit
-            states.append(GrammarState(count, request.limit, self.task.trees.limits) if fits else None)
+            states.append(
+                GrammarState(count, request.limit, self.task.trees.limits) if fits else None
+            )
         return TreeConstraint(SymbolMasks.of(self.task.meanings(), device), states)
 
 
@@ -78,7 +88,9 @@ class GrammarState:
         left = self.symbols_left - 1
         match meaning:
             case Open(label) if kinds & OPENING:
-                return GrammarState(self.words_left, left, self.limits, (*self.labels, label), self.opens_in_row + 1)
+                return GrammarState(
+                    self.words_left, left, self.limits, (*self.labels, label), self.opens_in_row + 1
+                )
             case Leaf() if kinds & LEAF:
                 return GrammarState(self.words_left - 1, left, self.limits, self.labels)
             case Close(label) if label == closing:
@@ -97,9 +109,15 @@ class SymbolMasks:
     @classmethod
     def of(cls, meanings: Sequence[Event | None], device: torch.device) -> SymbolMasks:
         kind = {Open: OPENING, Leaf: LEAF}  # closing brackets are allowed one by one
-        kinds = [END if i == EOS else kind.get(type(meaning), 0) for i, meaning in enumerate(meanings)]
-        rows = (torch.arange(8, device=device).unsqueeze(1) & torch.tensor(kinds, device=device)) > 0
-        closing = {meaning.label: i for i, meaning in enumerate(meanings) if isinstance(meaning, Close)}
+        kinds = [
+            END if i == EOS else kind.get(type(meaning), 0) for i, meaning in enumerate(meanings)
+        ]
+        rows = (
+            torch.arange(8, device=device).unsqueeze(1) & torch.tensor(kinds, device=device)
+        ) > 0
+        closing = {
+            meaning.label: i for i, meaning in enumerate(meanings) if isinstance(meaning, Close)
+        }
         return cls(meanings, rows, closing)
 
 
@@ -113,7 +131,9 @@ class TreeConstraint:
     def restrict(self, scores: Tensor) -> None:
         """Set `scores` [N, V] to -inf where the symbol may not follow."""
         allowed = [(0, None) if state is None else state.allowed() for state in self.states]
-        mask = self.masks.rows[torch.tensor([kinds for kinds, _ in allowed], device=self.masks.rows.device)]
+        mask = self.masks.rows[
+            torch.tensor([kinds for kinds, _ in allowed], device=self.masks.rows.device)
+        ]
         ids = self.masks.closing
         closers = [(row, ids[label]) for row, (_, label) in enumerate(allowed) if label in ids]
         if closers:

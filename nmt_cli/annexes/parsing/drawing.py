@@ -15,7 +15,9 @@ _CONSTITUENT, _TAG, _WORD, _LINES = "bold cyan", "dim", "bold", "bright_black"
 
 @dataclass(frozen=True)
 class WholeDrawing:
-    """A drawing of any width, since rich cuts off text beyond the terminal's columns; print it with `soft_wrap`."""
+    """A drawing of any width, since rich cuts off text beyond the terminal's columns; print it with
+    `soft_wrap`.
+    """
 
     root: Drawing
 

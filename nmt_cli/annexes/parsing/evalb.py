@@ -1,17 +1,21 @@
-"""Labelled bracketing recall, precision and F1 as computed by the program EVALB (Sekine and Collins, 1997).
+"""Labelled bracketing recall, precision and F1 as computed by the program EVALB (Sekine and
+Collins, 1997).
 
-Published parsing scores come from EVALB, the paper's 91.3 (section 6.3) among them. Its rules are reproduced exactly:
+Published parsing scores come from EVALB, the paper's 91.3 (section 6.3) among them. Its rules are
+reproduced exactly:
 
-- Words under a deleted tag are removed before trees are compared. A wrong tag over a punctuation mark therefore changes
-  the sentence length, which makes the sentence an error, unless QUOTE_LABEL lists the confused tags.
-- Sentences in error are excluded from all totals, as are those whose output has no word ("skip"). This raises the
-  score; `BracketReport.strict` counts them as entirely wrong.
-- Functional tags are removed from the labels of brackets (NP-SBJ=1 is NP) but not from part-of-speech tags.
-- An empty bracket does not count. The unlabelled bracket of `( (S ...))` counts. In a chain of equal brackets each
-  counts.
+- Words under a deleted tag are removed before trees are compared. A wrong tag over a punctuation
+  mark therefore changes the sentence length, which makes the sentence an error, unless QUOTE_LABEL
+  lists the confused tags.
+- Sentences in error are excluded from all totals, as are those whose output has no word ("skip").
+  This raises the score; `BracketReport.strict` counts them as entirely wrong.
+- Functional tags are removed from the labels of brackets (NP-SBJ=1 is NP) but not from
+  part-of-speech tags.
+- An empty bracket does not count. The unlabelled bracket of `( (S ...))` counts. In a chain of
+  equal brackets each counts.
 
-This module continues where EVALB fails: text outside brackets is an error of the sentence, and the numbers of words and
-brackets are not limited.
+This module continues where EVALB fails: text outside brackets is an error of the sentence, and the
+numbers of words and brackets are not limited.
 """
 
 from __future__ import annotations
@@ -23,7 +27,16 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from nmt_cli.annexes.parsing.evalb_parameters import Parameters
-from nmt_cli.annexes.parsing.evalb_scores import ERROR, SKIPPED, VALID, WRONG, BracketReport, Problem, Row, figures
+from nmt_cli.annexes.parsing.evalb_scores import (
+    ERROR,
+    SKIPPED,
+    VALID,
+    WRONG,
+    BracketReport,
+    Problem,
+    Row,
+    figures,
+)
 from nmt_cli.errors import shown
 
 _TOKEN = re.compile(r"(?:\((?P<label>[^\s()]*)(?:\s+(?P<word>[^\s()]*)\))?|\))\s*", re.ASCII)
@@ -35,7 +48,8 @@ class _Leaf:
     tag: str
     word: str
     deleted: bool  # by its tag
-    count: int  # among the words that are compared: 1 unless deleted; EVALB may restore a quote, even twice
+    # Among the words that are compared: 1 unless deleted; EVALB may restore a quote, even twice.
+    count: int
 
 
 @dataclass
@@ -69,7 +83,9 @@ class _Span(NamedTuple):
     end: int
 
 
-def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Parameters) -> BracketReport:
+def score_brackets(
+    test: Iterable[str], gold: Iterable[str], parameters: Parameters
+) -> BracketReport:
     """Compare two equally long files of trees, one tree a line, as EVALB does."""
     rows: list[Row] = []
     strict_rows: list[Row] = []
@@ -85,7 +101,9 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
         rows.append(row)
         if row.status != VALID:
             brackets, others = (len(_counting(tree, parameters)) for tree in (gold_tree, test_tree))
-            row = Row(number, row.length, WRONG, gold=brackets, test=others, words=len(gold_tree.kept))
+            row = Row(
+                number, row.length, WRONG, gold=brackets, test=others, words=len(gold_tree.kept)
+            )
         strict_rows.append(row)
     return BracketReport(
         rows,
@@ -134,9 +152,15 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
     return sentence
 
 
-def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Parameters) -> tuple[Row, list[Problem]]:
+def _compare(
+    gold: _Sentence, test: _Sentence, number: int, parameters: Parameters
+) -> tuple[Row, list[Problem]]:
     """Return one row of the table and the errors, in EVALB's order."""
-    errors = [Problem(number, error, name) for name, tree in (("gold", gold), ("test", test)) for error in tree.errors]
+    errors = [
+        Problem(number, error, name)
+        for name, tree in (("gold", gold), ("test", test))
+        for error in tree.errors
+    ]
     length = sum(leaf.tag not in parameters.deleted_for_length for leaf in gold.leaves)
     if not (gold.readable and test.readable):
         return Row(number, length, ERROR), errors
@@ -156,7 +180,9 @@ def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Paramete
         test=len(test_spans),
         crossing=_crossings(gold_spans, test_spans),
         words=len(gold.kept),
-        correct_tags=sum(parameters.same_label(g.tag, t.tag) for g, t in zip(gold.kept, test.kept, strict=True)),
+        correct_tags=sum(
+            parameters.same_label(g.tag, t.tag) for g, t in zip(gold.kept, test.kept, strict=True)
+        ),
     )
     return row, errors
 
@@ -164,7 +190,8 @@ def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Paramete
 def _mismatch(gold: list[_Leaf], test: list[_Leaf], parameters: Parameters) -> str | None:
     if len(gold) != len(test):
         return (
-            f"length unmatch: gold has {len(gold)} words, test has {len(test)}, without words of deleted "
+            f"length unmatch: gold has {len(gold)} words, test has {len(test)}, without words of "
+            "deleted "
             "tags; both need the same words, and the same tags over punctuation"
         )
     for one, other in zip(gold, test, strict=True):
@@ -176,16 +203,28 @@ def _mismatch(gold: list[_Leaf], test: list[_Leaf], parameters: Parameters) -> s
 def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Span]:
     """Return the brackets that count: not empty, and without a deleted label."""
     restored = sum(leaf.count for leaf in sentence.leaves if leaf.deleted)
-    place = [0, *accumulate(leaf.count for leaf in sentence.leaves), restored - 1]  # the last: a bracket not closed
+    place = [
+        0,
+        *accumulate(leaf.count for leaf in sentence.leaves),
+        restored - 1,
+    ]  # the last: a bracket not closed
     spans = (
-        _Span(re.split("[-=]", bracket.label, maxsplit=1)[0], place[bracket.start], place[bracket.end])
+        _Span(
+            re.split("[-=]", bracket.label, maxsplit=1)[0], place[bracket.start], place[bracket.end]
+        )
         for bracket in sentence.brackets
     )
-    return [span for span in spans if span.start != span.end and not parameters.deletes_bracket(span.label)]
+    return [
+        span
+        for span in spans
+        if span.start != span.end and not parameters.deletes_bracket(span.label)
+    ]
 
 
 def _matches(gold: list[_Span], test: list[_Span], parameters: Parameters) -> int:
-    """Count the gold brackets with a matching test bracket. Each test bracket matches once; the first one is taken."""
+    """Count the gold brackets with a matching test bracket. Each test bracket matches once; the
+    first one is taken.
+    """
     unmatched: dict[tuple[int, int], list[str]] = {}
     for span in test:
         unmatched.setdefault(span[1:], []).append(span.label)
@@ -203,11 +242,15 @@ def _matches(gold: list[_Span], test: list[_Span], parameters: Parameters) -> in
 def _crossings(gold: list[_Span], test: list[_Span]) -> int:
     """Count the test brackets that overlap a gold bracket while neither contains the other."""
     spans = {span[1:] for span in gold}
-    return sum(any(a < t.start < b < t.end or t.start < a < t.end < b for a, b in spans) for t in test)
+    return sum(
+        any(a < t.start < b < t.end or t.start < a < t.end < b for a, b in spans) for t in test
+    )
 
 
 def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) -> None:
-    """Restore deleted quotes whose partner, at the same word in the other tree, is not deleted (QUOTE_LABEL)."""
+    """Restore deleted quotes whose partner, at the same word in the other tree, is not deleted
+    (QUOTE_LABEL).
+    """
     for one, place in _quotes(test, parameters):
         for other, other_place in _quotes(gold, parameters):
             if one.deleted != other.deleted and place == other_place:
@@ -215,7 +258,9 @@ def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) ->
 
 
 def _quotes(sentence: _Sentence, parameters: Parameters) -> Iterator[tuple[_Leaf, int]]:
-    """Yield the leaves that may be quotation marks, each with the place where it is or would be restored."""
+    """Yield the leaves that may be quotation marks, each with the place where it is or would be
+    restored.
+    """
     place = 0
     for leaf in sentence.leaves:
         if leaf.tag in parameters.quote_labels and leaf.word in _QUOTES:

@@ -31,10 +31,16 @@ class Parameters:
     """EVALB's settings. The defaults are EVALB's without a parameter file: nothing is deleted."""
 
     max_error: int = 10  # max_error + 1 errors are tolerated
-    cutoff_length: int = 40  # the second half of the summary is about sentences of at most this many words
+    cutoff_length: int = (
+        40  # the second half of the summary is about sentences of at most this many words
+    )
     labeled: int = 1  # 0: labels of brackets are not compared
-    deleted_labels: frozenset[str] = frozenset()  # words with these tags are removed; brackets so labelled do not count
-    deleted_for_length: frozenset[str] = frozenset()  # words with these tags are not part of the length
+    deleted_labels: frozenset[str] = (
+        frozenset()
+    )  # words with these tags are removed; brackets so labelled do not count
+    deleted_for_length: frozenset[str] = (
+        frozenset()
+    )  # words with these tags are not part of the length
     quote_labels: frozenset[str] = frozenset()  # tags that parsers confuse on quotes
     equal_labels: frozenset[tuple[str, str]] = frozenset()
     equal_words: frozenset[tuple[str, str]] = frozenset()
@@ -47,7 +53,9 @@ class Parameters:
         return one == other or not self.equal_words.isdisjoint([(one, other), (other, one)])
 
     def deletes_bracket(self, label: str) -> bool:
-        """Whether a bracket with this label (without functional tags) or an equal one does not count."""
+        """Whether a bracket with this label (without functional tags) or an equal one does not
+        count.
+        """
         return any(self.same_label(label, deleted) for deleted in self.deleted_labels)
 
 
@@ -55,8 +63,8 @@ def read_parameters(path: Path) -> Parameters:
     """Read a parameter file.
 
     Raises:
-        DataError: the file cannot be read, or a line has an unknown name or an invalid value. (EVALB ignores such
-            lines, so that a misspelt name silently changes the score.)
+        DataError: the file cannot be read, or a line has an unknown name or an invalid value.
+            (EVALB ignores such lines, so that a misspelt name silently changes the score.)
     """
     parameters = Parameters()
     for number, line in enumerate(read_lines(path), start=1):
@@ -69,7 +77,8 @@ def read_parameters(path: Path) -> Parameters:
 def _with_setting(parameters: Parameters, name: str, *values: str, place: str) -> Parameters:
     if name not in _ATTRIBUTES:
         raise DataError(
-            f"{place}: {shown(name)} is not a parameter of EVALB. {nearest(name, [*_ATTRIBUTES, _IGNORED])}"
+            f"{place}: {shown(name)} is not a parameter of EVALB. "
+            f"{nearest(name, [*_ATTRIBUTES, _IGNORED])}"
         )
     takes = 2 if name.startswith("EQ_") else 1
     if len(values) != takes:

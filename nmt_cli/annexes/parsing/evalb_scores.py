@@ -1,4 +1,6 @@
-"""EVALB's figures, of one sentence and totals over sentences; and its output of both, character by character."""
+"""EVALB's figures, of one sentence and totals over sentences; and its output of both, character by
+character.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 VALID, ERROR, SKIPPED, WRONG = range(4)
-"""The status of a sentence. EVALB prints the first three. WRONG is for excluded sentences in the strict scores."""
+"""The status of a sentence. EVALB prints the first three. WRONG is for excluded sentences in the
+strict scores.
+"""
 
 # The misspellings are EVALB's.
 _HEAD = """\
@@ -51,11 +55,16 @@ class Row:
 
 
 def figures(rows: list[Row]) -> dict[str, float]:
-    """Return totals over sentences and the figures computed from them. A percentage of nothing is 0."""
+    """Return totals over sentences and the figures computed from them. A percentage of nothing is
+    0.
+    """
     counted = [row for row in rows if row.status in (VALID, WRONG)]
     matched = sum(row.matched for row in counted)
     gold, test = sum(row.gold for row in counted), sum(row.test for row in counted)
-    words, correct_tags = sum(row.words for row in counted), sum(row.correct_tags for row in counted)
+    words, correct_tags = (
+        sum(row.words for row in counted),
+        sum(row.correct_tags for row in counted),
+    )
     recall, precision = percentage(matched, gold), percentage(matched, test)
     complete = sum(row.status == VALID and row.matched == row.gold == row.test for row in counted)
     crossing = sum(row.crossing for row in counted)
@@ -94,8 +103,8 @@ class Problem:
 class BracketReport:
     """All figures that EVALB prints, and the strict scores.
 
-    In `strict`, sentences in error and skipped sentences count as entirely wrong: their brackets and words are added to
-    the totals, with no match. Their crossing brackets are unknown.
+    In `strict`, sentences in error and skipped sentences count as entirely wrong: their brackets
+    and words are added to the totals, with no match. Their crossing brackets are unknown.
     """
 
     rows: list[Row]
@@ -136,6 +145,10 @@ def summary(report: BracketReport) -> str:
     """Return the summary of all sentences and of those up to the cut-off length."""
     parts = []
     for found in (report.everything, report.short):
-        f1 = f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"  # EVALB divides 0 by 0
+        f1 = (
+            f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"
+        )  # EVALB divides 0 by 0
         parts.append(_SUMMARY.format(**found, fmeasure=f1))
-    return f"=== Summary ===\n\n-- All --\n{parts[0]}\n-- len<={report.cutoff_length} --\n{parts[1]}"
+    return (
+        f"=== Summary ===\n\n-- All --\n{parts[0]}\n-- len<={report.cutoff_length} --\n{parts[1]}"
+    )

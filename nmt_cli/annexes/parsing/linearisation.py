@@ -1,11 +1,13 @@
-"""Trees as sequences of symbols and back, in two forms. Both leave out the root TOP, which every tree has.
+"""Trees as sequences of symbols and back, in two forms. Both leave out the root TOP, which every
+tree has.
 
-`vinyals` (Vinyals et al. 2015, followed by section 6.3 of the paper): `(S (NP XX XX )NP (VP XX )VP )S`. Every word is
-XX; opening and closing brackets carry labels.
+`vinyals` (Vinyals et al. 2015, followed by section 6.3 of the paper): `(S (NP XX XX )NP (VP XX )VP
+)S`. Every word is XX; opening and closing brackets carry labels.
 
-`authors` (the code of the paper's authors): `S NP DT NN /NP VP VBZ /VP /S`. Every word is its tag; `/NP` ends a
-constituent. To tell labels from tags, this form needs the labels of the treebank. Two marks resolve conflicts: `~X` is
-a tag that looks like a label or begins with a mark, and `~(X` is a label that is not in the treebank.
+`authors` (the code of the paper's authors): `S NP DT NN /NP VP VBZ /VP /S`. Every word is its tag;
+`/NP` ends a constituent. To tell labels from tags, this form needs the labels of the treebank. Two
+marks resolve conflicts: `~X` is a tag that looks like a label or begins with a mark, and `~(X` is a
+label that is not in the treebank.
 """
 
 from __future__ import annotations
@@ -93,18 +95,18 @@ def _needs_mark(name: str) -> bool:
     return name.startswith(("~", "/")) or name in SPECIAL_SYMBOLS
 
 
-def repair(symbols: Iterable[str], words: Sequence[str], form: Linearisation) -> tuple[Tree, dict[str, int]]:
-    """Return the tree described by `symbols` over exactly `words`, and the number of repairs of each kind.
+def repair(
+    symbols: Iterable[str], words: Sequence[str], form: Linearisation
+) -> tuple[Tree, dict[str, int]]:
+    """Return the tree described by `symbols` over exactly `words`, and the number of repairs of
+    each kind.
 
-    The kinds:
-        meaningless: symbols without meaning, dropped.
-        mismatched: closing brackets of a constituent that is not open; the innermost one is closed instead.
-        unopened: closing brackets while no constituent is open, dropped.
-        unclosed: closing brackets added.
-        empty: constituents without a word, dropped.
-        surplus words: leaves beyond the number of words, dropped.
-        missing words: words without a leaf, added to the last outermost constituent.
-        flat: 1 if there was no leaf at all; all words are then the children of one constituent S.
+    The kinds: meaningless: symbols without meaning, dropped. mismatched: closing brackets of a
+        constituent that is not open; the innermost one is closed instead. unopened: closing
+        brackets while no constituent is open, dropped. unclosed: closing brackets added. empty:
+        constituents without a word, dropped. surplus words: leaves beyond the number of words,
+        dropped. missing words: words without a leaf, added to the last outermost constituent. flat:
+        1 if there was no leaf at all; all words are then the children of one constituent S.
     """
     builder = _Builder(words)
     for symbol in symbols:

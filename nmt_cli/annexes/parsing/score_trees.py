@@ -35,10 +35,14 @@ class ScoreTreesOptions:
         names=("--ref",),
     )
     parameters: Path | None = option(
-        None, "EVALB parameter file. [default: the settings of COLLINS.prm]", names=("--evalb-parameters",)
+        None,
+        "EVALB parameter file. [default: the settings of COLLINS.prm]",
+        names=("--evalb-parameters",),
     )
     per_sentence: bool = option(False, "Print EVALB's table of sentences.")
-    gold_tags: bool = option(False, "First replace the part-of-speech tags by the tags of the gold trees.")
+    gold_tags: bool = option(
+        False, "First replace the part-of-speech tags by the tags of the gold trees."
+    )
     as_json: bool = option(False, "Print one JSON object.", names=("--json",))
 
 
@@ -46,8 +50,8 @@ def run(options: ScoreTreesOptions) -> None:
     """Print the scores to standard output, and errors of sentences to standard error.
 
     Raises:
-        DataError: a file cannot be read, the numbers of lines differ, or there are more errors than the parameters
-            allow (EVALB stops there, too).
+        DataError: a file cannot be read, the numbers of lines differ, or there are more errors than
+            the parameters allow (EVALB stops there, too).
     """
     parameters = read_parameters(options.parameters) if options.parameters else COLLINS
     parameter_name = str(options.parameters or "COLLINS, built in")
@@ -66,7 +70,8 @@ def run(options: ScoreTreesOptions) -> None:
             print(evalb_output(report), end="", flush=True)
         raise DataError(
             f"{test_name}:{report.stopped_at}: {len(report.problems)} errors, more than MAX_ERROR "
-            f"{parameters.max_error} allows ({parameter_name}); correct these lines, or raise MAX_ERROR in a file for "
+            f"{parameters.max_error} allows ({parameter_name}); correct these lines, or raise "
+            "MAX_ERROR in a file for "
             "--evalb-parameters"
         )
     if options.as_json:
@@ -78,7 +83,9 @@ def run(options: ScoreTreesOptions) -> None:
     _warn_if_exclusion_raises(report)
 
 
-def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name: str) -> dict[str, Any]:
+def as_object(
+    report: BracketReport, options: ScoreTreesOptions, parameter_name: str
+) -> dict[str, Any]:
     """Return the report as `--json` prints it; percentages are rounded to two digits, as in EVALB."""
     everything, short, strict = (
         {name: round(value, 2) for name, value in found.items()}
@@ -102,12 +109,15 @@ def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name:
 
 def _read(files: tuple[str, str], test_name: str, gold_name: str) -> tuple[list[str], list[str]]:
     check_read_once(files)
-    test, gold = (list(read_lines(None if name == STANDARD_INPUT else Path(name))) for name in files)
+    test, gold = (
+        list(read_lines(None if name == STANDARD_INPUT else Path(name))) for name in files
+    )
     if not test:
         raise DataError(f"{test_name}: empty; there are no trees to score")
     if len(test) != len(gold):
         raise DataError(
-            f"{test_name} has {counted(len(test), 'line')} but {gold_name} has {len(gold):,}; each needs one tree a "
+            f"{test_name} has {counted(len(test), 'line')} but {gold_name} has {len(gold):,}; each "
+            "needs one tree a "
             "line, in the same order, and an empty line for a sentence without a parse"
         )
     return test, gold
@@ -115,14 +125,19 @@ def _read(files: tuple[str, str], test_name: str, gold_name: str) -> tuple[list[
 
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:
     for problem in report.problems[:_SHOWN_PROBLEMS]:
-        say(f"{gold_name if problem.tree == 'gold' else test_name}:{problem.line}: {problem.message}")
+        say(
+            f"{gold_name if problem.tree == 'gold' else test_name}:{problem.line}: "
+            f"{problem.message}"
+        )
     if (hidden := len(report.problems) - _SHOWN_PROBLEMS) > 0:
         say(f"... and {counted(hidden, 'more error')}")
 
 
 def _warn_if_exclusion_raises(report: BracketReport) -> None:
     everything, strict = report.everything, report.strict
-    if any(round(strict[name], 2) < round(everything[name], 2) for name in ("f1", "complete_match")):
+    if any(
+        round(strict[name], 2) < round(everything[name], 2) for name in ("f1", "complete_match")
+    ):
         excluded = counted(len(report.rows) - int(everything["valid_sentences"]), "sentence")
         warn(
             f"EVALB excludes {excluded}; counted as entirely wrong, F1 is {strict['f1']:.2f} and "

@@ -17,7 +17,9 @@ _SPARE_DEPTH, _SPARE_OPENS = 10, 2  # new sentences may have deeper trees than t
 
 @dataclass(frozen=True)
 class TreeLimits:
-    """The maximum number of constituents around a word (without the root), and of constituents opened in a row."""
+    """The maximum number of constituents around a word (without the root), and of constituents
+    opened in a row.
+    """
 
     depth: int
     opens_in_row: int
@@ -56,7 +58,12 @@ class TreeSymbols:
         counts: Counter[str] = Counter()
         for event, count in events.items():
             counts[empty.linearisation.symbol(event)] += count
-        return cls(form, labels, tuple(sorted(counts, key=lambda symbol: (-counts[symbol], symbol))), limits)
+        return cls(
+            form,
+            labels,
+            tuple(sorted(counts, key=lambda symbol: (-counts[symbol], symbol))),
+            limits,
+        )
 
     @cached_property
     def linearisation(self) -> Linearisation:

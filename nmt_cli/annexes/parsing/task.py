@@ -1,4 +1,6 @@
-"""Constituency parsing (section 6.3): sentences to ids, ids to trees over the words of the sentence."""
+"""Constituency parsing (section 6.3): sentences to ids, ids to trees over the words of the
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +32,45 @@ from nmt_cli.registry import configures, option, register
 from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
 
-_PROBE = "Mr. Vinken , 61 years old -LRB- and naïve -RRB- , won't join the non-executive board Nov. 29 ."
+_PROBE = (
+    "Mr. Vinken , 61 years old -LRB- and naïve -RRB- , won't join the non-executive board Nov. 29 ."
+)
 
 
 @dataclass(frozen=True)
 class ParsingConfig:
     """Settings of `nmt prepare --task parsing`."""
 
-    linearisation: str = option("vinyals", "Form of the trees: (NP XX )NP or NP NN /NP.", choices=LINEARISATIONS)
-    subwords: str = option("bpe", "Kind of vocabulary of the words (none: whole words).", choices=subwords.KINDS)
+    linearisation: str = option(
+        "vinyals", "Form of the trees: (NP XX )NP or NP NN /NP.", choices=LINEARISATIONS
+    )
+    subwords: str = option(
+        "bpe", "Kind of vocabulary of the words (none: whole words).", choices=subwords.KINDS
+    )
     vocab_size: int = option(
-        16000, "Size of the words' vocabulary, the 4 special symbols included.", minimum=5, maximum=LARGEST
+        16000,
+        "Size of the words' vocabulary, the 4 special symbols included.",
+        minimum=5,
+        maximum=LARGEST,
     )
-    joint_vocabulary: bool = option(False, "One vocabulary, and one embedding, for words and tree symbols.")
-    byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
+    joint_vocabulary: bool = option(
+        False, "One vocabulary, and one embedding, for words and tree symbols."
+    )
+    byte_fallback: bool = option(
+        False, "Spell unknown characters as UTF-8 bytes (takes 256 entries)."
+    )
     character_coverage: float = option(
-        1.0, "Share of the text's characters that the vocabulary must cover.", minimum=0.9, maximum=1.0
+        1.0,
+        "Share of the text's characters that the vocabulary must cover.",
+        minimum=0.9,
+        maximum=1.0,
     )
-    sample_pairs: int = option(1_000_000, "Maximum number of pairs to learn subwords from, evenly spaced.", minimum=1)
-    max_words: int = option(250, "Drop training pairs with more words on a side (0: no limit).", minimum=0)
+    sample_pairs: int = option(
+        1_000_000, "Maximum number of pairs to learn subwords from, evenly spaced.", minimum=1
+    )
+    max_words: int = option(
+        250, "Drop training pairs with more words on a side (0: no limit).", minimum=0
+    )
 
 
 @configures("constraint", "grammar", "nmt_cli.annexes.parsing.constraint:Grammar")
@@ -65,7 +87,13 @@ class ParsingTask(VocabularyTask):
     config_type = ParsingConfig
     presets = ("parsing_wsj", "parsing_small")
     measures = ("f1",)
-    vocabulary_settings = ("linearisation", "subwords", "vocab_size", "byte_fallback", "joint_vocabulary")
+    vocabulary_settings = (
+        "linearisation",
+        "subwords",
+        "vocab_size",
+        "byte_fallback",
+        "joint_vocabulary",
+    )
     default_beam = 21  # section 6.3
     default_alpha = 0.3
 
@@ -92,7 +120,9 @@ class ParsingTask(VocabularyTask):
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
         words = self.learned(words for words, _ in pairs)
-        self._set(words, TreeSymbols.of((line_tree(tree) for _, tree in pairs), self.config.linearisation))
+        self._set(
+            words, TreeSymbols.of((line_tree(tree) for _, tree in pairs), self.config.linearisation)
+        )
 
     def adopt_vocabularies(self, saved: ParsingTask) -> None:
         self._set(saved.words, saved.trees)
@@ -138,7 +168,9 @@ class ParsingTask(VocabularyTask):
         return self.repaired(ids, source)[0]
 
     def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
-        """Return a tree over exactly the words of the line `source`, whatever the ids are, and its repairs."""
+        """Return a tree over exactly the words of the line `source`, whatever the ids are, and its
+        repairs.
+        """
         words = line_words(source)
         if not words:
             return "", {}
@@ -161,9 +193,13 @@ class ParsingTask(VocabularyTask):
         return source_length + 300
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return labelled bracketing under COLLINS.prm with gold tags; sentences that EVALB excludes are wrong."""
+        """Return labelled bracketing under COLLINS.prm with gold tags; sentences that EVALB
+        excludes are wrong.
+        """
         parameters = dataclasses.replace(COLLINS, max_error=len(references))
-        tagged = (retagged(test, gold) or test for test, gold in zip(hypotheses, references, strict=True))
+        tagged = (
+            retagged(test, gold) or test for test, gold in zip(hypotheses, references, strict=True)
+        )
         scores = score_brackets(tagged, references, parameters).strict
         return {name: scores[name] for name in ("f1", "precision", "recall", "complete_match")}
 

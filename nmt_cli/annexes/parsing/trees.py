@@ -1,10 +1,12 @@
 """Constituency trees in Penn-style brackets: finding, reading, cleaning and writing them.
 
-A tree is stored flat, as the events of a depth-first walk, so that its depth is not limited by recursion.
+A tree is stored flat, as the events of a depth-first walk, so that its depth is not limited by
+recursion.
 
-A word is any text without ASCII white space and round brackets. Treebanks write round brackets as `-LRB-` and `-RRB-`.
-A leaf of several words, `(NN in vitro)`, becomes one word joined by no-break spaces when it is cleaned. Only ASCII
-white space separates words: CRAFT has words that contain thin spaces.
+A word is any text without ASCII white space and round brackets. Treebanks write round brackets as
+`-LRB-` and `-RRB-`. A leaf of several words, `(NN in vitro)`, becomes one word joined by no-break
+spaces when it is cleaned. Only ASCII white space separates words: CRAFT has words that contain thin
+spaces.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ from nmt_cli.errors import DataError, shown
 from nmt_cli.files.text import existing_file, read_lines, without_compression
 
 TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
-"""Endings of treebank files, compressed or not; other files in a treebank's directories are ignored."""
+"""Endings of treebank files, compressed or not; other files in a treebank's directories are
+ignored.
+"""
 
 ROOT_LABEL = "TOP"  # the label of the root of every cleaned tree
-WRAPPERS = frozenset(("", "TOP", "ROOT", "S1"))  # labels of outermost constituents that are replaced by the root
+WRAPPERS = frozenset(
+    ("", "TOP", "ROOT", "S1")
+)  # labels of outermost constituents that are replaced by the root
 
 TRACE_TAG = "-NONE-"
 _NO_BREAK_SPACE = "\u00a0"
@@ -72,7 +78,9 @@ class Tree:
     def with_tags(self, tags: Iterable[str]) -> Tree:
         """Return the tree with other tags, one for each word."""
         tag = iter(tags)
-        return Tree(tuple(Leaf(next(tag), e.word) if isinstance(e, Leaf) else e for e in self.events))
+        return Tree(
+            tuple(Leaf(next(tag), e.word) if isinstance(e, Leaf) else e for e in self.events)
+        )
 
 
 class PlacedTree(NamedTuple):
@@ -83,7 +91,8 @@ class PlacedTree(NamedTuple):
 
 
 def treebank_files(name: str) -> list[Path]:
-    """Return the file `name`, plain or compressed, or all treebank files below the directory `name`, sorted by path.
+    """Return the file `name`, plain or compressed, or all treebank files below the directory
+    `name`, sorted by path.
 
     Raises:
         DataError: there is no such file or directory, or the directory has no treebank file.
@@ -94,7 +103,8 @@ def treebank_files(name: str) -> list[Path]:
         found = sorted(p for p in files if without_compression(p.name).endswith(TREEBANK_ENDINGS))
         if not found:
             raise DataError(
-                f"{path}: no file in this directory or below ends in {', '.join(TREEBANK_ENDINGS)}, compressed or not"
+                f"{path}: no file in this directory or below ends in "
+                f"{', '.join(TREEBANK_ENDINGS)}, compressed or not"
             )
         return found
     return [existing_file(name)]
@@ -104,15 +114,20 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
     """Yield the trees in `lines` of the file `name`; a tree may span lines.
 
     Raises:
-        DataError: unbalanced brackets, text outside brackets, a word without a tag, or an empty bracket. The message
-            names the file and the line.
+        DataError: unbalanced brackets, text outside brackets, a word without a tag, or an empty
+            bracket. The message names the file and the line.
     """
     reader = _TreeReader()
-    start, beginning = 0, ""  # of the tree: the line of its first bracket, and the label or bracket after it
+    start, beginning = (
+        0,
+        "",
+    )  # of the tree: the line of its first bracket, and the label or bracket after it
     for number, line in enumerate(lines, start=1):
         tokens = _TOKEN.findall(line)
         # The outermost brackets of a treebank's trees begin alike, and are not indented.
-        begins_tree = line.startswith("(") and tokens[1:2] == [beginning] and beginning in {*WRAPPERS, "("}
+        begins_tree = (
+            line.startswith("(") and tokens[1:2] == [beginning] and beginning in {*WRAPPERS, "("}
+        )
         if reader.inside and (begins_tree or not tokens):
             raise _not_closed(name, start, f"at line {number}")
         for position, token in enumerate(tokens):
@@ -130,7 +145,10 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
 
 
 def _not_closed(name: str, start: int, where: str) -> DataError:
-    return DataError(f"{name}:{start}: unbalanced: closing brackets of the tree that begins here are missing {where}")
+    return DataError(
+        f"{name}:{start}: unbalanced: closing brackets of the tree that begins here are missing "
+        f"{where}"
+    )
 
 
 class _TreeReader:
@@ -139,7 +157,9 @@ class _TreeReader:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.labels: list[str] = []  # of the open constituents
-        self.texts: list[str] | None = None  # tag and words of the innermost bracket, while it may be a leaf
+        self.texts: list[str] | None = (
+            None  # tag and words of the innermost bracket, while it may be a leaf
+        )
 
     @property
     def inside(self) -> bool:
@@ -159,7 +179,8 @@ class _TreeReader:
             raise _untagged(token)
         else:
             raise ValueError(
-                f"text outside all brackets: {shown(token)}; write trees as (S (NP (DT the) (NN cat)) ...)"
+                f"text outside all brackets: {shown(token)}; write trees as (S (NP (DT the) (NN "
+                "cat)) ...)"
             )
         return False
 
@@ -175,7 +196,9 @@ class _TreeReader:
     def _close(self) -> None:
         if self.texts is not None:
             if len(self.texts) < 2:
-                raise ValueError(f"the bracket ({''.join(self.texts)}) is empty; write leaves as (NN cat)")
+                raise ValueError(
+                    f"the bracket ({''.join(self.texts)}) is empty; write leaves as (NN cat)"
+                )
             self.events.append(Leaf(self.texts[0], " ".join(self.texts[1:])))
             self.texts = None
         elif self.labels:
@@ -189,7 +212,9 @@ def _untagged(word: str) -> ValueError:
 
 
 def line_tree(line: str) -> Tree:
-    """Return the one tree of a line; raise DataError as `parse_trees`, or if there is no tree or are several."""
+    """Return the one tree of a line; raise DataError as `parse_trees`, or if there is no tree or
+    are several.
+    """
     placed = list(parse_trees([line], "tree"))
     if len(placed) != 1:
         raise DataError(f"expected one tree on the line, found {len(placed)}")
@@ -197,10 +222,12 @@ def line_tree(line: str) -> Tree:
 
 
 def clean(tree: Tree) -> Tree | None:
-    """Return the tree without traces, empty constituents, functional tags and indices, under the root TOP.
+    """Return the tree without traces, empty constituents, functional tags and indices, under the
+    root TOP.
 
-    NP-SBJ-1 and NP=2 become NP, PRT|ADVP becomes PRT; part-of-speech tags are unchanged. Unlabelled constituents inside
-    the tree are removed, their children kept. The result has the constituents that EVALB compares.
+    NP-SBJ-1 and NP=2 become NP, PRT|ADVP becomes PRT; part-of-speech tags are unchanged. Unlabelled
+    constituents inside the tree are removed, their children kept. The result has the constituents
+    that EVALB compares.
 
     Returns:
         None if no word is left.
@@ -224,7 +251,9 @@ def clean(tree: Tree) -> Tree | None:
     return Tree((*kept, Close(ROOT_LABEL))) if len(kept) > 1 else None
 
 
-def read_clean_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
+def read_clean_trees(
+    path: Path, consumed: Callable[[int], None] | None = None
+) -> Iterator[PlacedTree]:
     """Yield the cleaned trees of a file, plain or compressed.
 
     Raises:
@@ -252,12 +281,15 @@ def tree_line(tree: Tree) -> str:
 
 
 def line_words(line: str) -> list[str]:
-    """Return the words of an input line, separated by ASCII white space, with round brackets as -LRB- and -RRB-."""
+    """Return the words of an input line, separated by ASCII white space, with round brackets as
+    -LRB- and -RRB-.
+    """
     return re.findall(r"[^ \t\n\v\f\r]+", line.replace("(", "-LRB-").replace(")", "-RRB-"))
 
 
 def retagged(test: str, gold: str) -> str | None:
-    """Return the tree in the line `test` with the tags of the tree in the line `gold`; traces are ignored.
+    """Return the tree in the line `test` with the tags of the tree in the line `gold`; traces are
+    ignored.
 
     Returns:
         None if one of the lines is not one well-formed tree, or the words differ.
@@ -267,7 +299,13 @@ def retagged(test: str, gold: str) -> str | None:
     except DataError:
         return None
     leaves = [leaf for leaf in gold_tree.leaves if leaf.tag != TRACE_TAG]
-    if [leaf.word for leaf in tree.leaves if leaf.tag != TRACE_TAG] != [leaf.word for leaf in leaves]:
+    if [leaf.word for leaf in tree.leaves if leaf.tag != TRACE_TAG] != [
+        leaf.word for leaf in leaves
+    ]:
         return None
     tags = iter(leaves)
-    return tree_line(tree.with_tags(TRACE_TAG if leaf.tag == TRACE_TAG else next(tags).tag for leaf in tree.leaves))
+    return tree_line(
+        tree.with_tags(
+            TRACE_TAG if leaf.tag == TRACE_TAG else next(tags).tag for leaf in tree.leaves
+        )
+    )

@@ -1,8 +1,9 @@
 """Results of `nmt translate` and `nmt score-targets` from the ranks of torchrun.
 
-The ranks take turns at the windows of the input. They write the results to files, the parts, in a hidden directory
-beside the output, and rank 0 joins them. The directory's name has a hash of all that results depend on: the same
-command goes on from the parts of one that was killed, and parts of other settings are never joined.
+The ranks take turns at the windows of the input. They write the results to files, the parts, in a
+hidden directory beside the output, and rank 0 joins them. The directory's name has a hash of all
+that results depend on: the same command goes on from the parts of one that was killed, and parts of
+other settings are never joined.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from nmt_cli.files import durable
 
 
 @contextmanager
-def shared_results(options: Any, world: World) -> Iterator[Callable[[Windows, Work, Advance], Iterator[Results]]]:
-    """Yield the function that yields the results of all windows, in order; in other ranks than the first, none.
+def shared_results(
+    options: Any, world: World
+) -> Iterator[Callable[[Windows, Work, Advance], Iterator[Results]]]:
+    """Yield the function that yields the results of all windows, in order; in other ranks than the
+    first, none.
 
     The parts are deleted after a block without an error.
 
@@ -62,14 +66,20 @@ def read_part(path: Path, ranks: int) -> Results:
     try:
         texts, totals, warnings = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise NmtError(f"{path}: this part is missing. All processes must see the same files, --output too") from error
+        raise NmtError(
+            f"{path}: this part is missing. All processes must see the same files, --output too"
+        ) from error
     totals |= {"seconds": totals["seconds"] / ranks, "repairs": Counter(totals["repairs"])}
     return texts, Totals(**totals), warnings
 
 
 def parts_folder(options: Any) -> Path:
-    """Return the directory of the parts, named by the version, the flags, and the size and time of each file."""
-    paths = [(resumable_of(path) or [path])[-1] for path in _paths(options) if path != options.output]
+    """Return the directory of the parts, named by the version, the flags, and the size and time of
+    each file.
+    """
+    paths = [
+        (resumable_of(path) or [path])[-1] for path in _paths(options) if path != options.output
+    ]
     files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
     states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]

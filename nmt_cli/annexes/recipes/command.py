@@ -42,7 +42,9 @@ def recipes(options: RecipesOptions) -> None:
         print("".join(f"{name:<{width}}  {about}\n" for name, about in names.items()), end="")
         return
     with staged(options.out, overwrite=False, ours=(), marker=SHARED) as aside:
-        files = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        files = [
+            path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        ]
         durable.copy_files(files, folder, aside)
         with suppress(OSError):  # some file systems have no permissions
             for script in aside.rglob("*.sh"):
@@ -62,7 +64,9 @@ def recipes_folder() -> Path:
 
 
 def described(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the scripts that begin as a recipe does, with `#!` and a comment, and the first sentence of that."""
+    """Yield the scripts that begin as a recipe does, with `#!` and a comment, and the first
+    sentence of that.
+    """
     for path in sorted(folder.rglob("*.sh"), key=lambda path: (path.parent, path.name)):
         first, second, *_ = path.read_text(encoding="utf-8").splitlines()
         if first.startswith("#!") and path.name != "train.sh":

@@ -37,7 +37,8 @@ class Token(NamedTuple):
     """A token as the page shows it."""
 
     text: str
-    kind: str  # "word", "part" of the word that the previous token belongs to, or "mark" for a special symbol
+    # "word", "part" of the word that the previous token belongs to, or "mark" for a special symbol.
+    kind: str
 
 
 def sentences_of(translator: Translator, lines: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -52,14 +53,23 @@ def sentences_of(translator: Translator, lines: Mapping[str, str]) -> list[dict[
     """
     (model,) = translator.engine.models
     if not model.shows_attention:
-        raise UsageError(f"the model, a {type(model).__name__}, has no attention to show: no method attention_weights")
+        raise UsageError(
+            f"the model, a {type(model).__name__}, has no attention to show: no method "
+            "attention_weights"
+        )
     translations = zip(lines, translator.translate_window([*lines.values()]), strict=True)
-    sentences = (sentence_of(translator, model, translation, place) for place, translation in translations)
+    sentences = (
+        sentence_of(translator, model, translation, place) for place, translation in translations
+    )
     return [data for data in sentences if data is not None]
 
 
-def sentence_of(translator: Translator, model: Model, translation: Translation, place: str) -> dict[str, Any] | None:
-    """Return the data of a line, called `place`, and its best output; None, with a warning, if it is too long."""
+def sentence_of(
+    translator: Translator, model: Model, translation: Translation, place: str
+) -> dict[str, Any] | None:
+    """Return the data of a line, called `place`, and its best output; None, with a warning, if it
+    is too long.
+    """
     task, output = translator.task, translation.outputs[0]
     limit = translator.options.max_source_length
     source = [*encoded(translation.source, task.encode_source, limit).ids, EOS]
@@ -86,7 +96,8 @@ def sentence_of(translator: Translator, model: Model, translation: Translation, 
 
 
 def readable(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:
-    """Return the tokens without the marks of subwords: ▁ before a word (SentencePiece), @@ after a part (subword-nmt).
+    """Return the tokens without the marks of subwords: ▁ before a word (SentencePiece), @@ after a
+    part (subword-nmt).
 
     Args:
         ids: distinguish special symbols from text that looks like them.
@@ -103,15 +114,21 @@ def readable(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:
             text = piece.removesuffix("@@") if cut else piece
         if not any(character.isprintable() and not character.isspace() for character in text):
             text = " ".join(f"U+{ord(character):04X}" for character in text)  # invisible
-        tokens.append(Token(_SPECIAL[i], "mark") if i in _SPECIAL else Token(text, "part" if part else "word"))
+        tokens.append(
+            Token(_SPECIAL[i], "mark") if i in _SPECIAL else Token(text, "part" if part else "word")
+        )
     return tokens
 
 
 def packed(weights: Sequence[Tensor]) -> str:
-    """Return the square roots of the weights in steps of 1/255, one tensor after the other, compressed, in base64.
+    """Return the square roots of the weights in steps of 1/255, one tensor after the other,
+    compressed, in base64.
 
     The error of a weight is at most 0.004 times its root, so small weights keep their differences.
     """
-    steps = [(tensor.float().clamp(0, 1).sqrt() * 255).round().to(torch.uint8).cpu() for tensor in weights]
+    steps = [
+        (tensor.float().clamp(0, 1).sqrt() * 255).round().to(torch.uint8).cpu()
+        for tensor in weights
+    ]
     raw = b"".join(tensor.contiguous().numpy().tobytes() for tensor in steps)
     return base64.b64encode(zlib.compress(raw, 9)).decode()

@@ -25,7 +25,9 @@ class AttentionOptions:
     """
 
     checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
-    input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
+    input: Path | None = option(
+        None, "Read this file instead of standard input.", names=("--input", "-i")
+    )
     out: Path = option(REQUIRED, "The page to write.", metavar="PAGE.html")
     device: str = device_option()
     imports: tuple[str, ...] = import_option()
@@ -51,7 +53,14 @@ def attention(options: AttentionOptions) -> None:
         places = {f"{source.name}:{number}": line for number, line in first[:MAX_SENTENCES]}
         sentences = sentences_of(translator, places)
         number = counted(len(sentences), "sentence")
-        write(page("Attention", f"{options.checkpoint} · {number}", ["attention"], {"sentences": sentences}))
+        write(
+            page(
+                "Attention",
+                f"{options.checkpoint} · {number}",
+                ["attention"],
+                {"sentences": sentences},
+            )
+        )
     say(f"attention of {number}: {options.out}; open it in a browser")
 
 

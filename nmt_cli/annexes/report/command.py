@@ -26,45 +26,68 @@ if TYPE_CHECKING:
 class ReportOptions:
     """Write a page about runs: curves, cost, scores of outputs, examples and settings.
 
-    Several runs are shown side by side. The page is one file, which loads nothing from the network. With --json, write
-    figures and settings as JSON.
+    Several runs are shown side by side. The page is one file, which loads nothing from the network.
+    With --json, write figures and settings as JSON.
     """
 
     runs: tuple[Path, ...] = argument("RUN...", "Directories that were --out of `nmt train`.")
     out: Path | None = option(None, "The page to write.", metavar="PAGE.html")
     as_json: bool = option(
-        False, "Write figures and settings as a JSON list, to --out or standard output.", names=("--json",)
+        False,
+        "Write figures and settings as a JSON list, to --out or standard output.",
+        names=("--json",),
     )
     checkpoint: str | None = option(
-        None, "The checkpoint in each RUN that translates, such as best. [default: the newest]", metavar="NAME"
+        None,
+        "The checkpoint in each RUN that translates, such as best. [default: the newest]",
+        metavar="NAME",
     )
-    sentences: int = option(1000, "Sentences of the validation set that are translated. 0: no outputs.", minimum=0)
-    examples: int = option(5, "Sentences that are shown with their attention.", minimum=0, maximum=20)
+    sentences: int = option(
+        1000, "Sentences of the validation set that are translated. 0: no outputs.", minimum=0
+    )
+    examples: int = option(
+        5, "Sentences that are shown with their attention.", minimum=0, maximum=20
+    )
     device: str = device_option()
     imports: tuple[str, ...] = import_option()
     search: SearchOptions = group("search", SearchOptions, without=("nbest",))
 
 
 def report(options: ReportOptions) -> None:
-    """Read the runs, and write their figures, or translate their validation sets and write the page."""
+    """Read the runs, and write their figures, or translate their validation sets and write the
+    page.
+    """
     from nmt_cli.annexes.report.outputs import Validation
     from nmt_cli.annexes.report.page import page
     from nmt_cli.annexes.report.runs import read_run
     from nmt_cli.training.run_directory import CONFIG
 
     if options.out is None and not options.as_json:
-        raise UsageError("--out is missing: nmt report RUN --out report.html, or nmt report RUN --json")
+        raise UsageError(
+            "--out is missing: nmt report RUN --out report.html, or nmt report RUN --json"
+        )
     runs = [read_run(path) for path in dict.fromkeys(options.runs)]
     check_output(options.out, runs[0].path / CONFIG)
     if options.as_json:
         with open_output(options.out) as write:
             write(f"{json.dumps([run.as_object() for run in runs], indent=2)}\n".encode())
         return
-    registry.discover(options.imports)  # not those of the runs: a page about a stranger's run executes nothing of it
-    validation = Validation(options.checkpoint, options.sentences, options.examples, options.search, options.device)
+    registry.discover(
+        options.imports
+    )  # not those of the runs: a page about a stranger's run executes nothing of it
+    validation = Validation(
+        options.checkpoint, options.sentences, options.examples, options.search, options.device
+    )
     with open_output(options.out) as write:
         found = outputs(runs, validation) if options.sentences else []
-        write(page("Training report", ", ".join(run.name for run in runs), ["report", "attention"], data(runs, found)))
+        write(
+            page(
+                "Training report",
+                ", ".join(run.name for run in runs),
+                ["report", "attention"],
+                data(runs, found),
+            )
+        )
     say(f"report on {counted(len(runs), 'run')}: {options.out}; open it in a browser")
 
 
@@ -90,16 +113,26 @@ def data(runs: Sequence[RunFiles], found: Sequence[Validated]) -> dict[str, Any]
         if validated.references == found[0].references:
             compared.append(validated)
         else:
-            warn(f"{name}: another validation set than {found[0].run.name}, so their scores are not compared")
+            warn(
+                f"{name}: another validation set than {found[0].run.name}, so their scores are not "
+                "compared"
+            )
         for example in validated.examples:
             pair = example["source"], example["reference"]
-            shared = examples.setdefault(pair, {"source": pair[0], "reference": pair[1], "runs": []})
-            shared["runs"].append({"run": name, "stages": example["stages"], "output": example["output"]})
+            shared = examples.setdefault(
+                pair, {"source": pair[0], "reference": pair[1], "runs": []}
+            )
+            shared["runs"].append(
+                {"run": name, "stages": example["stages"], "output": example["output"]}
+            )
     return {
         "runs": [run.shown() for run in runs],
         "outputs": comparison(compared) if compared else None,
         "examples": list(examples.values()),
-        "sentences": [each["attention"] for run in found for each in run.examples if each.get("attention")] or None,
+        "sentences": [
+            each["attention"] for run in found for each in run.examples if each.get("attention")
+        ]
+        or None,
     }
 
 

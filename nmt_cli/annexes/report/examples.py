@@ -32,13 +32,17 @@ class Examples(Observer):
     def __init__(self, config: ExamplesConfig, run: Run) -> None:
         super().__init__(config, run)
         if run.valid is None:
-            raise UsageError("--show: the data have no validation set; run nmt prepare with --valid PREFIX")
+            raise UsageError(
+                "--show: the data have no validation set; run nmt prepare with --valid PREFIX"
+            )
         if run.config.model_parallel:
             raise UsageError("--show cannot be used with --model-parallel: there can be no search")
 
     def validated(self) -> dict[str, Any]:
         """Return source, reference and output of each sentence."""
-        from nmt_cli.training.validation import greedy_outputs  # not at the top: it imports torch, which help must not
+        from nmt_cli.training.validation import (
+            greedy_outputs,
+        )  # not at the top: it imports torch, which help must not
 
         run = self.run
         sources, references = run.valid.raw_lines("source"), run.valid.raw_lines("target")
@@ -53,4 +57,6 @@ class Examples(Observer):
 
     def logged(self, record: Mapping[str, Any]) -> None:
         for example in record.get("examples", ()):
-            self.run.reporter.note("\n".join(f"  {name + ':':<11}{line}" for name, line in example.items()))
+            self.run.reporter.note(
+                "\n".join(f"  {name + ':':<11}{line}" for name, line in example.items())
+            )

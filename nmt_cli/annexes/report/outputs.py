@@ -1,6 +1,7 @@
 """Outputs for the validation set of runs: their scores, by groups, and examples that improve.
 
-A group of sentences has references of about the same length. A group of words was seen about as often in training.
+A group of sentences has references of about the same length. A group of words was seen about as
+often in training.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ LENGTHS = (10, 20, 30, 40, 60)
 """The longest references of the groups, in tokens; the last group has all others."""
 
 FREQUENCIES = (0, 1, 4, 9, 99, 999)
-"""The most frequent words of the groups, by their number in the training text; the last group has all others."""
+"""The most frequent words of the groups, by their number in the training text; the last group has
+all others.
+"""
 
 COUNTED = 100_000
 """Training sentences, at most, in which words are counted."""
 
 STAGES = 6
-"""Checkpoints, at most, whose outputs show how a run improved, if it recorded no examples (`nmt train --show`)."""
+"""Checkpoints, at most, whose outputs show how a run improved, if it recorded no examples (`nmt
+train --show`).
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ class Validation:
         """Return a run's outputs, and the examples with their attention.
 
         Raises:
-            NmtError: its data have no validation set, or a file of the run or its data is missing or damaged.
+            NmtError: its data have no validation set, or a file of the run or its data is missing
+                or damaged.
         """
         data = run.config["data"]
         task, corpus, valid = open_data(data.get("paths", [data["path"]]), verify=False)
@@ -77,7 +83,10 @@ class Validation:
         if len(sources) != len(references):
             raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
         translator = self.translator(run.path / self.checkpoint if self.checkpoint else run.path)
-        say(f"translating {min(len(sources), self.sentences):,} sentences of the validation set with {run.name}")
+        say(
+            f"translating {min(len(sources), self.sentences):,} sentences of the validation set "
+            f"with {run.name}"
+        )
         outputs = translator.translate(sources[: self.sentences])
         examples = recorded(run)[: self.examples]
         pairs = [pair for pair in zip(sources, references, strict=True) if pair[0].strip()]
@@ -104,7 +113,9 @@ class Validation:
                 each["stages"].append((step, output))
         return examples
 
-    def add_attention(self, run: RunFiles, translator: Translator, examples: Sequence[dict[str, Any]]) -> None:
+    def add_attention(
+        self, run: RunFiles, translator: Translator, examples: Sequence[dict[str, Any]]
+    ) -> None:
         """Add the last output of each example, and its attention if the model shows it."""
         (model,) = translator.engine.models
         translations = translator.translate_window([each["source"] for each in examples])
@@ -117,7 +128,8 @@ class Validation:
 
 
 def recorded(run: RunFiles) -> list[dict[str, Any]]:
-    """Return the examples of a run's validations (`nmt train --show`), each with its outputs and their steps.
+    """Return the examples of a run's validations (`nmt train --show`), each with its outputs and
+    their steps.
 
     Raises:
         DataError: the metrics are damaged.
@@ -126,8 +138,14 @@ def recorded(run: RunFiles) -> list[dict[str, Any]]:
     try:
         for line in run.metrics:
             for each in filter(lambda each: each["source"].strip(), line.get("examples", ())):
-                example = {"source": each["source"], "reference": str(each["reference"]), "stages": []}
-                found.setdefault(each["source"], example)["stages"].append((int(line["step"]), str(each["output"])))
+                example = {
+                    "source": each["source"],
+                    "reference": str(each["reference"]),
+                    "stages": [],
+                }
+                found.setdefault(each["source"], example)["stages"].append(
+                    (int(line["step"]), str(each["output"]))
+                )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{run.path / METRICS}: damaged: {shown(error)}. {RESUME}") from error
     return list(found.values())
@@ -135,7 +153,10 @@ def recorded(run: RunFiles) -> list[dict[str, Any]]:
 
 def changes(stages: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """Return the stages whose output is another than the one before."""
-    return [*stages[:1], *(stage for before, stage in itertools.pairwise(stages) if stage[1] != before[1])]
+    return [
+        *stages[:1],
+        *(stage for before, stage in itertools.pairwise(stages) if stage[1] != before[1]),
+    ]
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
@@ -147,8 +168,8 @@ def evenly(items: Sequence[Any], most: int) -> list[Any]:
 def comparison(found: Sequence[Validated]) -> dict[str, Any]:
     """Return the scores of outputs for the same references, in all, and by groups.
 
-    All measures are the task's. Translations also have sacreBLEU's paired bootstrap: p of a difference from the first
-    run this large, if both are equally good.
+    All measures are the task's. Translations also have sacreBLEU's paired bootstrap: p of a
+    difference from the first run this large, if both are equally good.
     """
     first = found[0]
     task, references = first.task, first.references
@@ -162,7 +183,9 @@ def comparison(found: Sequence[Validated]) -> dict[str, Any]:
     }
     if "bleu" in task.measures:
         result["p"] = significance(found)
-        known = [task.decode_target(task.encode_target(line), "") for line in references]  # lower-cased as the text
+        known = [
+            task.decode_target(task.encode_target(line), "") for line in references
+        ]  # lower-cased as the text
         result["frequencies"] = by_frequency(outputs, known, training_words(first))
         result["counted"] = len(counted_sentences(first.corpus))
     return result
@@ -176,11 +199,15 @@ def significance(found: Sequence[Validated]) -> list[float | None]:
     metric = f"sacrebleu-{found[0].task.tokenization}"
     if getattr(getattr(found[0].task, "config", None), "lowercase", False):
         metric += "-lc"
-    compared = paired_test(systems, [("validation set", found[0].references)], "paired-bootstrap", [metric])
+    compared = paired_test(
+        systems, [("validation set", found[0].references)], "paired-bootstrap", [metric]
+    )
     return [each.p_value for each in compared]
 
 
-def by_length(task: Task, outputs: Sequence[Sequence[str]], references: Sequence[str]) -> list[dict[str, Any]]:
+def by_length(
+    task: Task, outputs: Sequence[Sequence[str]], references: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return the task's first measure by the number of tokens of the reference."""
     groups: dict[int, list[int]] = {}
     for line, reference in enumerate(references):
@@ -188,7 +215,9 @@ def by_length(task: Task, outputs: Sequence[Sequence[str]], references: Sequence
     rows = []
     for group, lines in sorted(groups.items()):
         expected = [references[i] for i in lines]
-        values = [task.evaluate([each[i] for i in lines], expected)[task.measures[0]] for each in outputs]
+        values = [
+            task.evaluate([each[i] for i in lines], expected)[task.measures[0]] for each in outputs
+        ]
         rows.append({"group": label(group, LENGTHS, 1), "count": len(lines), "values": values})
     return rows
 
@@ -196,11 +225,17 @@ def by_length(task: Task, outputs: Sequence[Sequence[str]], references: Sequence
 def by_frequency(
     outputs: Sequence[Sequence[str]], references: Sequence[str], training: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Return F1 in percent of the words of each frequency. A word is right as often as the reference has it."""
+    """Return F1 in percent of the words of each frequency. A word is right as often as the
+    reference has it.
+    """
 
     def grouped(lines: Iterable[Counter[str]]) -> Counter[int]:
         """Return the number of words in each group."""
-        return Counter(bisect_left(FREQUENCIES, training.get(word, 0)) for words in lines for word in words.elements())
+        return Counter(
+            bisect_left(FREQUENCIES, training.get(word, 0))
+            for words in lines
+            for word in words.elements()
+        )
 
     expected = [Counter(words) for words in words_of(references)]
     wanted = grouped(expected)
@@ -209,9 +244,15 @@ def by_frequency(
         written = [Counter(words) for words in words_of(lines)]
         right = grouped(words & gold for words, gold in zip(written, expected, strict=True))
         all_written = grouped(written)
-        columns.append({group: 200 * right[group] / (wanted[group] + all_written[group]) for group in wanted})
+        columns.append(
+            {group: 200 * right[group] / (wanted[group] + all_written[group]) for group in wanted}
+        )
     return [
-        {"group": label(group, FREQUENCIES, 0), "count": wanted[group], "values": [each[group] for each in columns]}
+        {
+            "group": label(group, FREQUENCIES, 0),
+            "count": wanted[group],
+            "values": [each[group] for each in columns],
+        }
         for group in sorted(wanted)
     ]
 

@@ -1,7 +1,7 @@
 """The pages of this package: HTML files that load nothing from the network.
 
-`page.html` is the frame. A part of a page is a file of markup and a file of code, such as `attention.html` and
-`attention.js`. All parts share `style.css` and `shared.js`.
+`page.html` is the frame. A part of a page is a file of markup and a file of code, such as
+`attention.html` and `attention.js`. All parts share `style.css` and `shared.js`.
 """
 
 from __future__ import annotations

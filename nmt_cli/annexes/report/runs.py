@@ -34,7 +34,8 @@ FIGURES = {
     "device_hours": "device hours",
     "origin_of_these_rates": "origin of the rates",
 }
-"""Figures of a run, and what a report calls them. Those of a run's best validation are shown, too."""
+"""Figures of a run, and what a report calls them. Those of a run's best validation are shown, too.
+"""
 
 
 RESUME = "Resume the run to have it mended."
@@ -43,7 +44,9 @@ POINTS = 2000
 """Lines of metrics, at most, in the curves of a run, and those with a validation."""
 
 MOST_MEASURES = 20
-"""Figures of validation, at most, whose curves are shown. A stranger's file could have a name in each line."""
+"""Figures of validation, at most, whose curves are shown. A stranger's file could have a name in
+each line.
+"""
 
 LARGEST_METRICS = 1 << 28  # bytes
 
@@ -82,12 +85,23 @@ class RunFiles:
         try:
             content = {name: part() for name, part in parts.items()}
             json.dumps(content, allow_nan=False)  # raises ValueError for numbers that JSON lacks
-        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            raise UsageError(f"{self.path}: a file of the run is damaged: {shown(error)}. {RESUME}") from error
+        except (
+            AttributeError,
+            LookupError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise UsageError(
+                f"{self.path}: a file of the run is damaged: {shown(error)}. {RESUME}"
+            ) from error
         return {"name": self.name, **content}
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the run by name: those of its summary, or of a run that goes on, so far."""
+        """Return the figures of the run by name: those of its summary, or of a run that goes on, so
+        far.
+        """
         last = self.metrics[-1]
         values = {
             **last,
@@ -98,7 +112,11 @@ class RunFiles:
             **self.best(),
             **self.summary,
         }
-        names = [*FIGURES, "best_step", *(name for name in values if name.startswith("best_validation_"))]
+        names = [
+            *FIGURES,
+            "best_step",
+            *(name for name in values if name.startswith("best_validation_")),
+        ]
         known = {name: values[name] for name in names if values.get(name) not in (None, math.inf)}
         return {"ended": bool(self.summary), **known}
 
@@ -122,8 +140,12 @@ class RunFiles:
             texts["training time"] += ", not ended"
         for name, value in figures.items():
             if name.startswith("best_validation_"):
-                texts[name.replace("_", " ")] = f"{readable(value)} at update {figures['best_step']:,}"
-        return texts | {name: readable(value) for name, value in self.config.get("environment", {}).items()}
+                texts[name.replace("_", " ")] = (
+                    f"{readable(value)} at update {figures['best_step']:,}"
+                )
+        return texts | {
+            name: readable(value) for name, value in self.config.get("environment", {}).items()
+        }
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, such as `model.d_ff`."""
@@ -135,7 +157,11 @@ class RunFiles:
     def curves(self) -> dict[str, list[float | None]]:
         """Return columns by name: step, hours, tokens (of the target), and what was measured there."""
         every = -(-len(self.metrics) // POINTS)
-        lines = [line for i, line in enumerate(self.metrics) if i % every == 0 or "validation_loss" in line]
+        lines = [
+            line
+            for i, line in enumerate(self.metrics)
+            if i % every == 0 or "validation_loss" in line
+        ]
         validated = {name for line in lines for name in line if name.startswith("validation_")}
         columns = {
             "step": [line["step"] for line in lines],
@@ -148,11 +174,15 @@ class RunFiles:
         return columns
 
     def prepared(self) -> dict[str, dict[str, Any]]:
-        """Return what `nmt prepare` read, dropped and kept, by data and split; nothing of data that are missing."""
+        """Return what `nmt prepare` read, dropped and kept, by data and split; nothing of data that
+        are missing.
+        """
         found: dict[str, dict[str, Any]] = {}
         for text in self.config["data"].get("paths", [self.config["data"]["path"]]):
             path, _ = weighted(text)
-            with contextlib.suppress(DataError, AttributeError, LookupError, TypeError):  # missing, or damaged
+            with contextlib.suppress(
+                DataError, AttributeError, LookupError, TypeError
+            ):  # missing, or damaged
                 splits = read_manifest(Path(path))["splits"]
                 found |= {f"{path}, {split}": counts(about) for split, about in splits.items()}
         return found
@@ -193,7 +223,9 @@ def metrics_of(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
         metrics = [json.loads(line, parse_constant=lambda name: None) for line in lines]
-        if not all({"step", "training_seconds", "target_tokens"} <= line.keys() for line in metrics):
+        if not all(
+            {"step", "training_seconds", "target_tokens"} <= line.keys() for line in metrics
+        ):
             raise ValueError("a line without step, training_seconds or target_tokens")
     except (AttributeError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: damaged: {error}. {RESUME}") from error
@@ -202,4 +234,6 @@ def metrics_of(path: Path) -> list[dict[str, Any]]:
 
 def rounded(value: Any) -> float | None:
     """Return a number with five digits. JSON has no other than finite ones."""
-    return float(f"{value:.5g}") if isinstance(value, (int, float)) and math.isfinite(value) else None
+    return (
+        float(f"{value:.5g}") if isinstance(value, (int, float)) and math.isfinite(value) else None
+    )

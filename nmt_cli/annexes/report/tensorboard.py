@@ -28,9 +28,11 @@ class TensorBoardConfig:
 
 @register("observer", "tensorboard", TensorBoardConfig)
 class TensorBoard(Observer):
-    """Writes to RUN/tensorboard, at first all lines of metrics.jsonl anew, because a resumed run repeats steps.
+    """Writes to RUN/tensorboard, at first all lines of metrics.jsonl anew, because a resumed run
+    repeats steps.
 
-    Files of other runs may be there: RUN/.tensorboard has the ending of the run's own, which are deleted.
+    Files of other runs may be there: RUN/.tensorboard has the ending of the run's own, which are
+    deleted.
     """
 
     def __init__(self, config: TensorBoardConfig, run: Run) -> None:
@@ -60,14 +62,18 @@ class TensorBoard(Observer):
         for name, value in record.items():
             if isinstance(value, (int, float)) and name != "step":
                 short = name.removeprefix("validation_")
-                self.writer.add_scalar(f"{'train' if short == name else 'validation'}/{short}", value, record["step"])
+                self.writer.add_scalar(
+                    f"{'train' if short == name else 'validation'}/{short}", value, record["step"]
+                )
         self.writer.flush()
 
 
 def _ending(run: Path) -> str:
-    """Return the recorded ending of the files of `run`, or for the first time a random one, which is recorded.
+    """Return the recorded ending of the files of `run`, or for the first time a random one, which
+    is recorded.
 
-    A copy of a run whose RUN/tensorboard is a link gets an ending of its own: the files there are the original's.
+    A copy of a run whose RUN/tensorboard is a link gets an ending of its own: the files there are
+    the original's.
     """
     record, directory = run / RECORD, str(run.stat().st_ino)
     known = record.read_text(encoding="utf-8", errors="replace") if record.exists() else ""

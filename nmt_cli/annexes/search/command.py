@@ -26,7 +26,9 @@ _WINDOW = 500  # lines of input that are scored at once
 _CONSTANT = "x"  # the source of every line of a language model: training leaves out empty lines
 _CHECKPOINT = "CHECKPOINT[*WEIGHT]"
 
-Pairs = Sequence[Sequence[tuple[str, str]]]  # for each line of input, itself with each of its outputs
+Pairs = Sequence[
+    Sequence[tuple[str, str]]
+]  # for each line of input, itself with each of its outputs
 Scorer = Callable[[Pairs], list[Any]]  # returns an array with the scores of each line's outputs
 
 
@@ -34,18 +36,25 @@ Scorer = Callable[[Pairs], list[Any]]  # returns an array with the scores of eac
 class RerankOptions(FileOptions):
     """Write the best output of each line of an n-best list, or of samples.
 
-    The input is that of `nmt translate --nbest N --format tsv`. The best output has the highest weighted sum.
+    The input is that of `nmt translate --nbest N --format tsv`. The best output has the highest
+    weighted sum.
     """
 
     mbr: str | None = option(
-        None, "Similarity to the other outputs, 0 to 1 (minimum Bayes risk): chrf.", metavar="chrf[*WEIGHT]"
+        None,
+        "Similarity to the other outputs, 0 to 1 (minimum Bayes risk): chrf.",
+        metavar="chrf[*WEIGHT]",
     )
     model: tuple[str, ...] = option((), "Score of the output by a model.", metavar=_CHECKPOINT)
     reverse: tuple[str, ...] = option(
-        (), "Score of the source, given the output, by a model of the other direction.", metavar=_CHECKPOINT
+        (),
+        "Score of the source, given the output, by a model of the other direction.",
+        metavar=_CHECKPOINT,
     )
     language_model: tuple[str, ...] = option(
-        (), "Score of the output by a model that was trained with 'x' as every source.", metavar=_CHECKPOINT
+        (),
+        "Score of the output by a model that was trained with 'x' as every source.",
+        metavar=_CHECKPOINT,
     )
     score_weight: float = option(0.0, "Weight of the scores in the input.")
     source: Path | None = option(None, "The source sentences, for --model and --reverse.")
@@ -65,7 +74,9 @@ def rerank(options: RerankOptions) -> None:
     check_output(options.output, options.input, options.source)
     scorers = list(_scorers(options))
     if not scorers and not options.score_weight:
-        raise UsageError("give --mbr chrf, --model, --reverse, --language-model or --score-weight to rerank by")
+        raise UsageError(
+            "give --mbr chrf, --model, --reverse, --language-model or --score-weight to rerank by"
+        )
     sources = list(read_lines(options.source)) if options.source else None
     lines, outputs, start = 0, 0, time.perf_counter()
     found = read_nbest(options.input)
@@ -74,16 +85,32 @@ def rerank(options: RerankOptions) -> None:
             own = [""] * len(window) if sources is None else sources[lines : lines + len(window)]
             lines, outputs = lines + len(window), outputs + sum(map(len, window))
             if len(own) == len(window):
-                pairs = [[(source, text) for _, text in group] for source, group in zip(own, window, strict=True)]
-                totals = [options.score_weight * np.array([score for score, _ in group]) for group in window]
+                pairs = [
+                    [(source, text) for _, text in group]
+                    for source, group in zip(own, window, strict=True)
+                ]
+                totals = [
+                    options.score_weight * np.array([score for score, _ in group])
+                    for group in window
+                ]
                 for weight, scorer in scorers:
-                    totals = [total + weight * scores for total, scores in zip(totals, scorer(pairs), strict=True)]
-                best = (group[int(total.argmax())][1] for group, total in zip(pairs, totals, strict=True))
+                    totals = [
+                        total + weight * scores
+                        for total, scores in zip(totals, scorer(pairs), strict=True)
+                    ]
+                best = (
+                    group[int(total.argmax())][1]
+                    for group, total in zip(pairs, totals, strict=True)
+                )
                 write("".join(f"{text}\n" for text in best).encode())
         if sources is not None and lines != len(sources):
-            raise not_parallel(str(options.source), len(sources), str(options.input or "the input"), lines)
+            raise not_parallel(
+                str(options.source), len(sources), str(options.input or "the input"), lines
+            )
     seconds = time.perf_counter() - start
-    options.note(f"reranked {counted(outputs, 'output')} of {counted(lines, 'line')} in {seconds:.1f} s")
+    options.note(
+        f"reranked {counted(outputs, 'output')} of {counted(lines, 'line')} in {seconds:.1f} s"
+    )
 
 
 def _scorers(options: RerankOptions) -> Iterator[tuple[float, Scorer]]:
@@ -94,7 +121,10 @@ def _scorers(options: RerankOptions) -> Iterator[tuple[float, Scorer]]:
         name, weight = _weighted(options.mbr)
         if name != "chrf":
             raise UsageError(f"--mbr must be chrf, not {name!r}")
-        yield weight, lambda pairs: [expected_chrf([output for _, output in group]) / 100 for group in pairs]
+        yield (
+            weight,
+            lambda pairs: [expected_chrf([output for _, output in group]) / 100 for group in pairs],
+        )
     registry.discover(options.imports)
     for checkpoints, pair in (
         (options.model, lambda source, output: (source, output)),
@@ -112,11 +142,17 @@ def _weighted(text: str) -> tuple[str, float]:
             raise ValueError
         return (name, float(weight)) if star else (text, 1.0)
     except ValueError:
-        raise UsageError(f"{text}: the weight after * must be a finite number, not {weight!r}") from None
+        raise UsageError(
+            f"{text}: the weight after * must be a finite number, not {weight!r}"
+        ) from None
 
 
-def _model(path: Path, pair: Callable[[str, str], tuple[str, str]], options: RerankOptions) -> Scorer:
-    """Return a function of the log-probabilities by a model, divided by the length penalty of its search."""
+def _model(
+    path: Path, pair: Callable[[str, str], tuple[str, str]], options: RerankOptions
+) -> Scorer:
+    """Return a function of the log-probabilities by a model, divided by the length penalty of its
+    search.
+    """
     import torch
 
     from nmt_cli.annexes.search.scoring import score_targets
@@ -128,10 +164,18 @@ def _model(path: Path, pair: Callable[[str, str], tuple[str, str]], options: Rer
     def scores(pairs: Pairs) -> list[Any]:
         wanted = [[pair(*each) for each in group] for group in pairs]
         unique = list(dict.fromkeys(each for group in wanted for each in group))
-        found = score_targets(translator, [source for source, _ in unique], [target for _, target in unique])
+        found = score_targets(
+            translator, [source for source, _ in unique], [target for _, target in unique]
+        )
         lengths = torch.tensor([len(each.token_scores) for each in found])
         sums = torch.tensor([each.score for each in found])
-        known = dict(zip(unique, (sums / length_penalty(lengths, translator.search.alpha)).tolist(), strict=True))
+        known = dict(
+            zip(
+                unique,
+                (sums / length_penalty(lengths, translator.search.alpha)).tolist(),
+                strict=True,
+            )
+        )
         return [np.array([known[each] for each in group]) for group in wanted]
 
     return scores

@@ -24,9 +24,13 @@ class NoRepeat(Rule):
     def __init__(self, config: NgramsConfig, **_: Any) -> None:
         self.size = config.no_repeat_ngram or 0
 
-    def constraint(self, requests: Sequence[Request], search: SearchSettings, device: torch.device) -> NoRepeatedNgrams:
+    def constraint(
+        self, requests: Sequence[Request], search: SearchSettings, device: torch.device
+    ) -> NoRepeatedNgrams:
         """See `Rule`."""
-        return NoRepeatedNgrams(self.size, torch.zeros((len(requests), 0), dtype=torch.long, device=device))
+        return NoRepeatedNgrams(
+            self.size, torch.zeros((len(requests), 0), dtype=torch.long, device=device)
+        )
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,9 @@ class NoRepeatedNgrams:
     tokens: Tensor  # [N, L]
 
     def restrict(self, scores: Tensor) -> None:
-        """Set `scores` [N, V] to -inf for the tokens that followed the last n - 1 tokens earlier in the row."""
+        """Set `scores` [N, V] to -inf for the tokens that followed the last n - 1 tokens earlier in
+        the row.
+        """
         n, length = self.size, self.tokens.shape[1]
         places = length - n + 1  # of earlier n-grams
         if places < 1:

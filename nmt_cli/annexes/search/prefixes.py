@@ -30,7 +30,9 @@ _LONGEST_OPEN_TEXT = 32
 
 
 class Prefix(NamedTuple):
-    """The required beginning of an output: `ids`, then any tokens with a text that begins with `rest`."""
+    """The required beginning of an output: `ids`, then any tokens with a text that begins with
+    `rest`.
+    """
 
     ids: list[int]
     rest: str  # "" if any token may follow the ids
@@ -57,11 +59,15 @@ class Prefixes(Rule):
         prefix = self._prefix(request)
         return request._replace(limit=max(request.limit, len(prefix.ids) + len(prefix.rest)))
 
-    def constraint(self, requests: Sequence[Request], search: SearchSettings, device: torch.device) -> Constraint:
+    def constraint(
+        self, requests: Sequence[Request], search: SearchSettings, device: torch.device
+    ) -> Constraint:
         """See `Rule`."""
         after = AllOf([rule.constraint(requests, search, device) for rule in self.others])
         prefixes = list(map(self._prefix, requests))
-        return BeginsWith(prefixes, lambda rest: continuations_of(self.task, rest), after, search.unknown)
+        return BeginsWith(
+            prefixes, lambda rest: continuations_of(self.task, rest), after, search.unknown
+        )
 
     def _prefix(self, request: Request) -> Prefix:
         name = f"the prefix of line {request.number}"
@@ -72,15 +78,21 @@ class Prefixes(Rule):
                 prefix = encode_prefix(self.task, request.prefix)
             except DataError as error:
                 raise DataError(f"{name}: {error}") from error
-            if any(i >= self.task.target_vocabulary_size - self.task.never_generated for i in prefix.ids):
+            if any(
+                i >= self.task.target_vocabulary_size - self.task.never_generated
+                for i in prefix.ids
+            ):
                 raise DataError(f"{name} has a symbol, which outputs do not have; leave it out")
             if len(prefix.ids) <= self.limit:
                 return prefix
-        raise DataError(f"{name} has more than {self.limit} tokens (--max-source-length); shorten it")
+        raise DataError(
+            f"{name} has more than {self.limit} tokens (--max-source-length); shorten it"
+        )
 
 
 def encode_prefix(task: Task, line: str) -> Prefix:
-    """Return the prefix of an output that must begin with `line`. A space at its end ends its last word.
+    """Return the prefix of an output that must begin with `line`. A space at its end ends its last
+    word.
 
     An output of a task without words begins with all ids of the line.
     """
@@ -95,8 +107,9 @@ def encode_prefix(task: Task, line: str) -> Prefix:
 def encode_text(vocabulary: Vocabulary, text: str) -> Prefix:
     """Return the prefix of a line that begins with `text`, which does not begin with a space.
 
-    The words before the last space are encoded. What follows it may be the beginning of a word: its pieces are left
-    open, because `Ha` is often not the first piece of `Haus`. Of a long or unknown word, the last letters are.
+    The words before the last space are encoded. What follows it may be the beginning of a word: its
+    pieces are left open, because `Ha` is often not the first piece of `Haus`. Of a long or unknown
+    word, the last letters are.
     """
     if vocabulary.spaces_follow:  # the last word is whole
         return Prefix(vocabulary.encode(text), "")
@@ -114,8 +127,12 @@ def encode_text(vocabulary: Vocabulary, text: str) -> Prefix:
 
 
 def continuations_of(task: Task, rest: str) -> Mapping[int, str]:
-    """Return the target ids that may come next where `rest` must follow, each with what then is left of `rest`."""
-    return continuations(task.vocabularies()[1]).of(rest) if isinstance(task, TranslationTask) else {}
+    """Return the target ids that may come next where `rest` must follow, each with what then is
+    left of `rest`.
+    """
+    return (
+        continuations(task.vocabularies()[1]).of(rest) if isinstance(task, TranslationTask) else {}
+    )
 
 
 @lru_cache(maxsize=4)
@@ -125,7 +142,9 @@ def continuations(vocabulary: Vocabulary) -> Continuations:
 
 @dataclass(frozen=True)
 class BeginsWith:
-    """Each output begins with its prefix; the constraint `then` holds after it, and knows the tokens of the prefix."""
+    """Each output begins with its prefix; the constraint `then` holds after it, and knows the
+    tokens of the prefix.
+    """
 
     prefixes: Sequence[Prefix]  # what is left of each row's
     continuations: Callable[[str], Mapping[int, str]]  # as `continuations_of`
@@ -133,7 +152,9 @@ class BeginsWith:
     unknown: bool = True  # the unknown word may follow, too
 
     def restrict(self, scores: Tensor) -> None:
-        """Set `scores` [N, V] to -inf for tokens that do not continue the prefix; after it, as `then` does."""
+        """Set `scores` [N, V] to -inf for tokens that do not continue the prefix; after it, as
+        `then` does.
+        """
         kept = [(place, scores[place]) for place in self._places(scores.device)]
         self.then.restrict(scores)
         if not self.unknown:
@@ -145,11 +166,16 @@ class BeginsWith:
 
     def advance(self, rows: Tensor, tokens: Tensor) -> BeginsWith:
         """See `Constraint`."""
-        prefixes = [self._after(row, token) for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)]
+        prefixes = [
+            self._after(row, token)
+            for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)
+        ]
         return replace(self, prefixes=prefixes, then=self.then.advance(rows, tokens))
 
     def _places(self, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-        """The entries of the scores that continue prefixes: indices of rows and of columns, which broadcast."""
+        """The entries of the scores that continue prefixes: indices of rows and of columns, which
+        broadcast.
+        """
         forced = [(row, prefix.ids[0]) for row, prefix in enumerate(self.prefixes) if prefix.ids]
         open_rows = defaultdict(list)  # by the text that must follow
         for row, prefix in enumerate(self.prefixes):
@@ -157,7 +183,10 @@ class BeginsWith:
                 open_rows[prefix.rest].append([row])
         columns = [(rows, list(self.continuations(rest))) for rest, rows in open_rows.items()]
         pairs = [*columns, tuple(zip(*forced, strict=True))] if forced else columns
-        return [(torch.tensor(rows, device=device), torch.tensor(ids, device=device)) for rows, ids in pairs]
+        return [
+            (torch.tensor(rows, device=device), torch.tensor(ids, device=device))
+            for rows, ids in pairs
+        ]
 
     def _after(self, row: int, token: int) -> Prefix:
         """What is left of a row's prefix after `token`; nothing after a token that is not allowed."""
@@ -168,7 +197,9 @@ class BeginsWith:
 
 
 class Continuations:
-    """Finds the pieces with which a line can go on where the next letters are given, by the text of each id."""
+    """Finds the pieces with which a line can go on where the next letters are given, by the text of
+    each id.
+    """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -178,7 +209,8 @@ class Continuations:
         self.of = lru_cache(1024)(self._of)
 
     def _of(self, rest: str) -> Mapping[int, str]:
-        """Return the ids that may come next where the text `rest` must follow, each with what then is left of `rest`.
+        """Return the ids that may come next where the text `rest` must follow, each with what then
+        is left of `rest`.
 
         A piece that is only the beginning of `rest` is left out if no pieces spell what is left.
         """
@@ -187,13 +219,15 @@ class Continuations:
         return shorter | {self._ids[text]: "" for text in self._starting_with(rest)}
 
     def _spelled(self, rest: str) -> list[bool]:
-        """For each position of `rest`, whether pieces can spell what begins there; the last may go on beyond it."""
+        """For each position of `rest`, whether pieces can spell what begins there; the last may go
+        on beyond it.
+        """
         spelled = [True] * (len(rest) + 1)
         for start in reversed(range(len(rest))):
             tail = rest[start:]
-            spelled[start] = any(spelled[start + size] for size, _ in self._beginnings(tail)) or any(
-                True for _ in self._starting_with(tail)
-            )
+            spelled[start] = any(
+                spelled[start + size] for size, _ in self._beginnings(tail)
+            ) or any(True for _ in self._starting_with(tail))
         return spelled
 
     def _beginnings(self, text: str) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,5 @@
-"""Minimum Bayes risk (Kumar and Byrne 2004) by sacreBLEU's sentence chrF2 (Popovic 2015), for samples and n-best lists.
+"""Minimum Bayes risk (Kumar and Byrne 2004) by sacreBLEU's sentence chrF2 (Popovic 2015), for
+samples and n-best lists.
 
 Letters: K candidates, G n-grams.
 """
@@ -18,7 +19,9 @@ Matrix = npt.NDArray[np.float64]
 
 
 def expected_chrf(candidates: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return the mean chrF [K] of each candidate against all others, 0 to 100; 0 for a candidate without others."""
+    """Return the mean chrF [K] of each candidate against all others, 0 to 100; 0 for a candidate
+    without others.
+    """
     texts = list(dict.fromkeys(candidates))
     place = {text: i for i, text in enumerate(texts)}
     of_candidates = [place[text] for text in candidates]
@@ -45,7 +48,9 @@ def chrf(texts: Sequence[str]) -> Matrix:
             row[[columns[ngram] for ngram in counter[order]]] = list(counter[order].values())
         matches = np.stack([np.minimum(row, counts).sum(axis=1) for row in counts])  # [K, K]
         totals = counts.sum(axis=1)
-        both = np.outer(totals, totals) > 0  # sacreBLEU's effective order: a text may be too short for an n-gram
+        both = (
+            np.outer(totals, totals) > 0
+        )  # sacreBLEU's effective order: a text may be too short for an n-gram
         precision += both * matches / np.maximum(totals, 1)[:, None]
         recall += both * matches / np.maximum(totals, 1)
         orders += both

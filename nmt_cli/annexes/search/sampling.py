@@ -1,10 +1,10 @@
 """Outputs drawn at random from a model's distribution, for any `Decodable`.
 
-Letters: B sentences, A of them not at their end, n samples of each, M = B * n samples, N rows of the state, L the
-    length limit, V vocabulary, C candidates.
+Letters: B sentences, A of them not at their end, n samples of each, M = B * n samples, N rows of
+    the state, L the length limit, V vocabulary, C candidates.
 
-The random numbers of a sample depend on the seed, the number of its line and its own number only, so the other lines of
-a batch do not change an output.
+The random numbers of a sample depend on the seed, the number of its line and its own number only,
+so the other lines of a batch do not change an output.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
 AT_A_TIME = 64
-"""Samples of a sentence at a time: the memory and time that a state of the decoder needs grow with their square."""
+"""Samples of a sentence at a time: the memory and time that a state of the decoder needs grow with
+their square.
+"""
 
 _NUCLEUS = 64  # candidates that are tried first for top-p; for most distributions they are enough
 
 
-def sampling(config: SamplingConfig, *, settings: SearchSettings, options: SearchOptions) -> SearchSettings:
+def sampling(
+    config: SamplingConfig, *, settings: SearchSettings, options: SearchOptions
+) -> SearchSettings:
     """Return the settings of a search that draws outputs, and none for the width of a beam."""
     if options.beam is not None:
-        raise UsageError("--sample cannot be used with --beam: it draws outputs and does not search")
+        raise UsageError(
+            "--sample cannot be used with --beam: it draws outputs and does not search"
+        )
     return replace(settings, beam=min(settings.nbest, AT_A_TIME), run=partial(sample, config))
 
 
@@ -52,8 +58,9 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """Return `search.nbest` independent samples of each request, in the order of their numbers.
 
-    A sample ends with EOS. It is cut at its limit, or where the constraint allows no token; then its `token_scores`
-    have no entry for EOS. Scores are those of the model, as in beam search, before temperature, top-k and top-p.
+    A sample ends with EOS. It is cut at its limit, or where the constraint allows no token; then
+    its `token_scores` have no entry for EOS. Scores are those of the model, as in beam search,
+    before temperature, top-k and top-p.
 
     Args:
         source: [B, S], padded, each row ends in EOS.
@@ -97,12 +104,15 @@ def draw(scores: Tensor, random: Tensor, options: SamplingConfig) -> Tensor:
     if options.top_p is not None:
         scores, within = _nucleus(scores, options.top_p)
         columns = within if columns is None else columns.gather(1, within)
-    place = drawn(scores.exp(), torch.arange(len(scores), device=scores.device), random).unsqueeze(1)
+    place = drawn(scores.exp(), torch.arange(len(scores), device=scores.device), random).unsqueeze(
+        1
+    )
     return (place if columns is None else columns.gather(1, place)).squeeze(1)
 
 
 def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """The most probable tokens [N, C], best first, until their probabilities sum to `share`; -inf after that.
+    """The most probable tokens [N, C], best first, until their probabilities sum to `share`; -inf
+    after that.
 
     Holtzman et al. 2020, section 3.1. Returns log-probabilities and columns.
     """
@@ -118,7 +128,9 @@ def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
 
 
 class _Sampler:
-    """The samples of these numbers of one batch. A sentence leaves the batch when all of its samples have ended."""
+    """The samples of these numbers of one batch. A sentence leaves the batch when all of its
+    samples have ended.
+    """
 
     def __init__(
         self,
@@ -134,15 +146,28 @@ class _Sampler:
         seed = DEFAULT_SEED if sampling.seed is None else sampling.seed
         limits = torch.tensor([request.limit for request in requests], device=device)
         most = max(request.limit for request in requests) + 1
-        random = [uniforms(seed, request.number, number, most) for request in requests for number in numbers]
-        self.model, self.search, self.sampling, self.constraint = model, search, sampling, constraint
+        random = [
+            uniforms(seed, request.number, number, most)
+            for request in requests
+            for number in numbers
+        ]
+        self.model, self.search, self.sampling, self.constraint = (
+            model,
+            search,
+            sampling,
+            constraint,
+        )
         self.state = model.start(source)
         self.last = torch.full((B,), BOS, device=device)  # [N]; one row for each sentence, at first
         self.live = torch.arange(B * n, device=device).view(B, n)  # [A, n] of M
-        self.rows = torch.arange(B, device=device).unsqueeze(1).expand(B, n)  # [A, n] of N: the rows of the state
+        self.rows = (
+            torch.arange(B, device=device).unsqueeze(1).expand(B, n)
+        )  # [A, n] of N: the rows of the state
         self.limits = limits.repeat_interleave(n)  # [M]
         self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1, 2]
-        self.tokens = torch.zeros((len(random), most), dtype=torch.long, device=device)  # [M, L + 1]
+        self.tokens = torch.zeros(
+            (len(random), most), dtype=torch.long, device=device
+        )  # [M, L + 1]
         self.token_scores = torch.zeros((len(random), most), device=device)  # [M, L + 1]
         self.lengths = torch.zeros_like(self.limits)  # [M], EOS included
         self.ended = torch.zeros_like(self.limits, dtype=torch.bool)  # [M]
@@ -168,14 +193,23 @@ class _Sampler:
         """The M samples."""
         penalty = self.search.penalty or LengthPenalty(self.search.alpha)
         scores = penalty.score(self.token_scores.sum(dim=1), self.lengths.float())
-        columns = (self.lengths.tolist(), self.tokens.tolist(), scores.tolist(), self.token_scores.tolist())
+        columns = (
+            self.lengths.tolist(),
+            self.tokens.tolist(),
+            scores.tolist(),
+            self.token_scores.tolist(),
+        )
         return [
-            Hypothesis([token for token in tokens[:length] if token != EOS], score, token_scores[:length])
+            Hypothesis(
+                [token for token in tokens[:length] if token != EOS], score, token_scores[:length]
+            )
             for length, tokens, score, token_scores in zip(*columns, strict=True)
         ]
 
     def _log_probabilities(self) -> tuple[Tensor, Tensor]:
-        """The model's log-probabilities [N, V], and the same with -inf for tokens that may not follow."""
+        """The model's log-probabilities [N, V], and the same with -inf for tokens that may not
+        follow.
+        """
         own, self.state = self.model.step(self.last, self.state)
         check_probabilities(own)
         allowed = own.clone()
@@ -186,7 +220,9 @@ class _Sampler:
         """Keep the sentences that are true in `lives` [A], after `tokens` [A, n]."""
         rows, self.live, self.last = self.rows[lives], self.live[lives], tokens[lives].flatten()
         self.rows = torch.arange(rows.numel(), device=rows.device).view_as(rows)
-        if len(rows) and (self.length == 1 or not lives.all()):  # otherwise each row continues itself
+        if len(rows) and (
+            self.length == 1 or not lives.all()
+        ):  # otherwise each row continues itself
             self.state = self.state.select(rows)
         if len(rows) and self.constraint is not None:
             self.constraint = self.constraint.advance(rows.flatten(), self.last)

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt_cli.commands.translate_formats import column
-from nmt_cli.commands.translate_options import CheckpointOptions, FileOptions, check_checkpoints, check_output
+from nmt_cli.commands.translate_options import (
+    CheckpointOptions,
+    FileOptions,
+    check_checkpoints,
+    check_output,
+)
 from nmt_cli.commands.translate_streams import Results, Totals, Work, write_results
 from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.options import TranslateOptions
@@ -29,19 +34,29 @@ _DEFAULTS = TranslateOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTargetsOptions(FileOptions, CheckpointOptions):
-    """Compute the log-probability of each line of a file, as the translation of the same line of the input.
+    """Compute the log-probability of each line of a file, as the translation of the same line of
+    the input.
 
-    Each line of output has the log-probability, the number of tokens and the target, separated by tabs.
+    Each line of output has the log-probability, the number of tokens and the target, separated by
+    tabs.
     """
 
     target: Path = option(REQUIRED, "The translations to score, a line for each line of the input.")
-    token_scores: bool = option(False, "Also write each token and its log-probability, token:-0.25.")
-    batch_tokens: int | None = option(
-        None, "Tokens in a batch on either side, with padding. [default: 4096, on a GPU 32768]", minimum=1
+    token_scores: bool = option(
+        False, "Also write each token and its log-probability, token:-0.25."
     )
-    read_ahead: int = option(_DEFAULTS.read_ahead, "Lines read and sorted by length at once.", minimum=1)
+    batch_tokens: int | None = option(
+        None,
+        "Tokens in a batch on either side, with padding. [default: 4096, on a GPU 32768]",
+        minimum=1,
+    )
+    read_ahead: int = option(
+        _DEFAULTS.read_ahead, "Lines read and sorted by length at once.", minimum=1
+    )
     max_source_length: int = option(
-        _DEFAULTS.max_source_length, "Maximum tokens of a line on either side. Longer lines are truncated.", minimum=1
+        _DEFAULTS.max_source_length,
+        "Maximum tokens of a line on either side. Longer lines are truncated.",
+        minimum=1,
     )
 
 
@@ -66,10 +81,16 @@ def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
     from nmt_cli.decoding.loading import load_translator
 
     registry.discover(options.imports)
-    limits = TranslateOptions(batch_tokens=options.batch_tokens, max_source_length=options.max_source_length)
-    translator = load_translator(options.checkpoints, limits, device=options.device, say=options.note)
+    limits = TranslateOptions(
+        batch_tokens=options.batch_tokens, max_source_length=options.max_source_length
+    )
+    translator = load_translator(
+        options.checkpoints, limits, device=options.device, say=options.note
+    )
 
-    def work(advance: Callable[[Sequence[str]], None], first: int, sources: list[str], targets: list[str]) -> Results:
+    def work(
+        advance: Callable[[Sequence[str]], None], first: int, sources: list[str], targets: list[str]
+    ) -> Results:
         start = time.perf_counter()
         places = [f"{options.target}:{number}" for number in range(first, first + len(targets))]
         scores = scored(translator, sources, targets, advance, places.__getitem__)
@@ -77,25 +98,37 @@ def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
         for number, score in enumerate(scores, first):
             totals.tokens += len(score.token_scores)
             totals.log_probability += score.score
-            cuts = (score.source_truncated, options.input or "standard input"), (score.target_truncated, options.target)
+            cuts = (
+                (score.source_truncated, options.input or "standard input"),
+                (score.target_truncated, options.target),
+            )
             warnings += [
-                f"{name}:{number}: only the first {options.max_source_length} tokens of the line are scored "
+                f"{name}:{number}: only the first {options.max_source_length} tokens of the line "
+                "are scored "
                 "(--max-source-length)"
                 for cut, name in cuts
                 if cut
             ]
-        return ["".join(format_score(score, options.token_scores) for score in scores)], totals, warnings
+        return (
+            ["".join(format_score(score, options.token_scores) for score in scores)],
+            totals,
+            warnings,
+        )
 
     return work
 
 
 def format_score(score: TargetScore, token_scores: bool) -> str:
-    """Return the output line: log-probability, number of tokens, each token's log-probability if asked for, target."""
+    """Return the output line: log-probability, number of tokens, each token's log-probability if
+    asked for, target.
+    """
     columns = [f"{score.score:.4f}", str(len(score.token_scores))]
     if token_scores:
         tokens = [*score.tokens, SPECIAL_SYMBOLS[EOS]]  # without the last if the target was cut
         pairs = zip(tokens, score.token_scores, strict=not score.target_truncated)
-        columns.append(" ".join(f"{_SPACES.sub(SPACE, token)}:{value:.4f}" for token, value in pairs))
+        columns.append(
+            " ".join(f"{_SPACES.sub(SPACE, token)}:{value:.4f}" for token, value in pairs)
+        )
     return "\t".join([*columns, column(score.target)]) + "\n"
 
 

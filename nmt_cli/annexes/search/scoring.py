@@ -1,4 +1,5 @@
-"""Log-probabilities of given targets: one pass over whole sentences, as in training, in place of a search.
+"""Log-probabilities of given targets: one pass over whole sentences, as in training, in place of a
+search.
 
 Letters: B sentences, T target length, V vocabulary, M models, d their width.
 """
@@ -37,15 +38,17 @@ def score_targets(
 ) -> list[TargetScore]:
     """Return the log-probability of each target as the output of the source at the same position.
 
-    The options `batch_tokens` and `max_source_length` apply to both sides. Nothing is left out: an empty source is the
-    end of the sentence alone, and unknown words have the probability of the unknown word.
+    The options `batch_tokens` and `max_source_length` apply to both sides. Nothing is left out: an
+    empty source is the end of the sentence alone, and unknown words have the probability of the
+    unknown word.
 
     Args:
         advance: called with the sources of the targets scored since the last call.
         place: the name of the target at a position, for messages.
 
     Raises:
-        UsageError: these are not two lists of strings of the same length, or the engine is another program.
+        UsageError: these are not two lists of strings of the same length, or the engine is another
+            program.
         DataError: the task cannot read a target, such as a tree with unbalanced brackets.
         CheckpointError: a probability is NaN.
         NmtError: one pair does not fit in memory.
@@ -56,9 +59,13 @@ def score_targets(
     check_iterable(sources, "a list of sources")
     check_iterable(targets, "a list of targets")
     inputs = [encoded(line, task.encode_source, options.max_source_length) for line in sources]
-    outputs = [_encoded_target(translator, line, place(position)) for position, line in enumerate(targets)]
+    outputs = [
+        _encoded_target(translator, line, place(position)) for position, line in enumerate(targets)
+    ]
     if len(inputs) != len(outputs):
-        raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
+        raise UsageError(
+            f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source"
+        )
     log_probabilities = token_log_probabilities(
         engine.models,
         [line.ids for line in inputs],
@@ -96,10 +103,11 @@ def token_log_probabilities(
     batch_tokens: int,
     advance: Callable[[Sequence[int]], None] = lambda positions: None,
 ) -> list[list[float]]:
-    """Return the log-probability of each token of each target, and of the end of the sentence after them.
+    """Return the log-probability of each token of each target, and of the end of the sentence after
+    them.
 
-    The probabilities of several models are averaged at each token, as in `Ensemble`. The result of a pair does not
-    depend on the others, up to rounding.
+    The probabilities of several models are averaged at each token, as in `Ensemble`. The result of
+    a pair does not depend on the others, up to rounding.
 
     Args:
         models: in evaluation mode, on `device`.
@@ -117,7 +125,9 @@ def token_log_probabilities(
         return _batch_scores(models, batch.to(device))
 
     def too_large(position: int) -> str:
-        lengths = f"a source of {len(sources[position])} and a target of {len(targets[position])} tokens"
+        lengths = (
+            f"a source of {len(sources[position])} and a target of {len(targets[position])} tokens"
+        )
         return f"out of memory on {lengths}: use a smaller max_source_length"
 
     results: list[list[float]] = [[] for _ in targets]
@@ -133,11 +143,17 @@ def token_log_probabilities(
 def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
     real = batch.target_out != PAD  # [B, T]
     ids = batch.target_out[real]  # [tokens]
-    hidden = ((model, model.decoder_output(batch.source, batch.target_in)[real]) for model in models)
-    each = torch.stack([log_probabilities_of(ids, rows, model) for model, rows in hidden])  # [M, tokens]
+    hidden = (
+        (model, model.decoder_output(batch.source, batch.target_in)[real]) for model in models
+    )
+    each = torch.stack(
+        [log_probabilities_of(ids, rows, model) for model, rows in hidden]
+    )  # [M, tokens]
     mean = each.logsumexp(dim=0) - math.log(len(models))
     check_probabilities(mean)
-    return [scores.tolist() for scores in torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())]
+    return [
+        scores.tolist() for scores in torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())
+    ]
 
 
 def log_probabilities_of(ids: Tensor, hidden: Tensor, model: Model) -> Tensor:

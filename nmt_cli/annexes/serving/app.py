@@ -26,7 +26,9 @@ from nmt_cli.files.settings import from_json
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 UNEXPECTED = "internal error; the server's standard error has more"  # there is its traceback
-CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client that left before its answer
+CLIENT_GONE = (
+    499  # the code that is counted, as nginx counts it, for a client that left before its answer
+)
 
 
 def application(
@@ -56,7 +58,9 @@ def application(
         return JSONResponse({"status": "ok"})
 
     async def failed(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):  # also of a path without a route, and of a method that its route lacks
+        if isinstance(
+            error, HTTPException
+        ):  # also of a path without a route, and of a method that its route lacks
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         if isinstance(error, WorkerDied):
             died(error)
@@ -103,22 +107,31 @@ class Service:
         if not isinstance(texts, list):
             raise HTTPException(400, '"texts" must be a list of strings')
         if len(texts) > self.limits.max_texts:
-            raise HTTPException(413, f'"texts" has {len(texts):,} lines; at most {self.limits.max_texts:,} are taken')
+            raise HTTPException(
+                413,
+                f'"texts" has {len(texts):,} lines; at most {self.limits.max_texts:,} are taken',
+            )
         lines = {f"texts[{n}]": self._line(f"texts[{n}]", text) for n, text in enumerate(texts)}
         return JSONResponse({"translations": await self._answers(request, lines)})
 
     async def _value(self, request: Request, field: str) -> Any:
         """Return the value of `field`, which must be the only one of the JSON object that is sent."""
         # Browsers let a page of any server send other types, also to the servers of this machine.
-        if "origin" in request.headers and not request.headers.get("content-type", "").startswith("application/json"):
-            raise HTTPException(415, "web pages must send the header Content-Type: application/json")
+        if "origin" in request.headers and not request.headers.get("content-type", "").startswith(
+            "application/json"
+        ):
+            raise HTTPException(
+                415, "web pages must send the header Content-Type: application/json"
+            )
         timeout, body = self.limits.timeout, bytearray()
         try:
             async with asyncio.timeout(timeout):
                 async for part in request.stream():
                     body += part
                     if len(body) > self.limits.max_body:
-                        raise HTTPException(413, f"the body has more than {self.limits.max_body:,} bytes")
+                        raise HTTPException(
+                            413, f"the body has more than {self.limits.max_body:,} bytes"
+                        )
             content = from_json(body)
         except TimeoutError as error:
             raise HTTPException(
@@ -138,9 +151,13 @@ class Service:
             raise HTTPException(400, f'"{name}" must be a string')
         if len(text) > self.limits.max_characters:
             most = self.limits.max_characters
-            raise HTTPException(413, f'"{name}" has {len(text):,} characters; at most {most:,} are taken')
+            raise HTTPException(
+                413, f'"{name}" has {len(text):,} characters; at most {most:,} are taken'
+            )
         if "\n" in text.strip():
-            raise HTTPException(400, f'"{name}" has several lines; send a text for each to /translate/batch')
+            raise HTTPException(
+                400, f'"{name}" has several lines; send a text for each to /translate/batch'
+            )
         return text.encode(errors="replace").decode()  # JSON may have half of a surrogate pair
 
     async def _answers(self, request: Request, texts: dict[str, str]) -> list[dict[str, Any]]:
@@ -148,18 +165,27 @@ class Service:
         request.state.texts = len(texts)  # for the log
         readings = await self._read(texts.values())
         if len(self.queue) >= self.limits.max_queue:
-            raise HTTPException(429, "too many sentences are waiting; try again later", {"Retry-After": "1"})
+            raise HTTPException(
+                429, "too many sentences are waiting; try again later", {"Retry-After": "1"}
+            )
         timeout = self.limits.timeout
         try:
             async with asyncio.timeout(timeout):
                 work = self.queue.translate([part for parts, _ in readings for part in parts])
                 results = iter(await unless_client_leaves(request, work))
         except TimeoutError as error:
-            raise HTTPException(503, f"not answered within {timeout:g} s; try again later, or send less") from error
-        translations = [self.chain.write(list(islice(results, len(parts))), layers) for parts, layers in readings]
+            raise HTTPException(
+                503, f"not answered within {timeout:g} s; try again later, or send less"
+            ) from error
+        translations = [
+            self.chain.write(list(islice(results, len(parts))), layers)
+            for parts, layers in readings
+        ]
         for name, translation in zip(texts, translations, strict=True):
             if translation.truncated:
-                raise HTTPException(413, f'"{name}" is too long: it has more tokens than --max-source-length')
+                raise HTTPException(
+                    413, f'"{name}" is too long: it has more tokens than --max-source-length'
+                )
         best = [translation.outputs[0] for translation in translations]
         return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
 
@@ -170,12 +196,18 @@ class Service:
         for text in texts:
             readings.append(self.chain.read(text))
             if sum(len(parts) for parts, _ in readings) > most:
-                raise HTTPException(413, f"the request has more than {most:,} sentences; send less at a time")
-            await asyncio.sleep(0)  # splitting takes milliseconds, and other requests have their turn
+                raise HTTPException(
+                    413, f"the request has more than {most:,} sentences; send less at a time"
+                )
+            await asyncio.sleep(
+                0
+            )  # splitting takes milliseconds, and other requests have their turn
         return readings
 
 
-async def unless_client_leaves(request: Request, work: Awaitable[list[Translation]]) -> list[Translation]:
+async def unless_client_leaves(
+    request: Request, work: Awaitable[list[Translation]]
+) -> list[Translation]:
     """Return the result of `work`, which is cancelled if the client disconnects.
 
     Raises:

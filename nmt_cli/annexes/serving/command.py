@@ -24,21 +24,25 @@ if TYPE_CHECKING:
 class ServeOptions(EngineOptions):
     """Translate over HTTP: JSON in, JSON out, and a page to type into."""
 
-    host: str = option("127.0.0.1", "Address to listen on. 0.0.0.0 is every network.", metavar="ADDRESS")
+    host: str = option(
+        "127.0.0.1", "Address to listen on. 0.0.0.0 is every network.", metavar="ADDRESS"
+    )
     port: int = option(8000, "Port to listen on. 0 is a free one.", minimum=0, maximum=65535)
     quiet: bool = option(False, "No line on stderr for each request.", names=("--quiet", "-q"))
     limits: Limits = group("limits", Limits)
     # The queue makes the batches, and an answer has one output.
     translation: TranslateOptions = group(
-        "batches and limits", TranslateOptions, without=("read_ahead", "nbest", "sampling", "alignments")
+        "batches and limits",
+        TranslateOptions,
+        without=("read_ahead", "nbest", "sampling", "alignments"),
     )
 
 
 def serve(options: ServeOptions) -> None:
     """Serve until a signal stops it.
 
-    Raises: as `load_translator` and `nmt_cli.annexes.serving.server.serve`, and
-        UsageError: flags that do not fit together; starlette, uvicorn or prometheus-client is not installed.
+    Raises: as `load_translator` and `nmt_cli.annexes.serving.server.serve`, and UsageError: flags
+        that do not fit together; starlette, uvicorn or prometheus-client is not installed.
     """
     try:
         from nmt_cli.annexes.serving import server
@@ -54,23 +58,36 @@ def serve(options: ServeOptions) -> None:
         translator = split_if_possible(translator)
     address = options.host, options.port
     with translation_workers(translator, options.workers) as workers:
-        server.serve(translator, workers, options.limits, address, about(options, translator), not options.quiet)
+        server.serve(
+            translator,
+            workers,
+            options.limits,
+            address,
+            about(options, translator),
+            not options.quiet,
+        )
 
 
 def split_if_possible(translator: Translator) -> Translator:
-    """Return the translator with `split_sentences`; as it is, with a message, if it cannot split this language."""
+    """Return the translator with `split_sentences`; as it is, with a message, if it cannot split
+    this language.
+    """
     # People paste paragraphs, and a model of sentences omits a part of them.
     if translator.task.languages is None:
         return translator
     try:
-        return dataclasses.replace(translator, options=translator.options.replaced({"split_sentences": True}))
+        return dataclasses.replace(
+            translator, options=translator.options.replaced({"split_sentences": True})
+        )
     except UsageError as error:
         say(f"each line is translated as one sentence. {error}")
         return translator
 
 
 def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
-    """Return what clients may know of the model: the last names of its path, languages, and whether it splits."""
+    """Return what clients may know of the model: the last names of its path, languages, and whether
+    it splits.
+    """
     source, target = translator.task.languages or (None, None)
     return {
         "version": nmt_cli.__version__,

@@ -7,7 +7,14 @@ import time
 from collections.abc import Callable, Collection
 from urllib.parse import quote
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,9 +26,12 @@ SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 ROUTINE = ("/health", "/metrics")
-"""Routes that machines ask every few seconds. They are in the log only if the answer is an error."""
+"""Routes that machines ask every few seconds. They are in the log only if the answer is an error.
+"""
 
-AMBIGUOUS = JSONResponse({"error": "Content-Length with Transfer-Encoding"}, 400, {"Connection": "close"})
+AMBIGUOUS = JSONResponse(
+    {"error": "Content-Length with Transfer-Encoding"}, 400, {"Connection": "close"}
+)
 """A proxy may have taken the other length, and what follows for another request: RFC 9112, 6.1."""
 
 access_log = logging.getLogger("nmt.access")
@@ -36,22 +46,35 @@ class Metrics:
 
     def __init__(self, queue_length: Callable[[], int]) -> None:
         registry = CollectorRegistry()
-        self.requests = Counter("nmt_requests", "Requests that were answered.", ["route", "code"], registry=registry)
-        self.seconds = Histogram(
-            "nmt_request_seconds", "Time of a request.", ["route"], buckets=SECONDS, registry=registry
+        self.requests = Counter(
+            "nmt_requests", "Requests that were answered.", ["route", "code"], registry=registry
         )
-        self.batches = Histogram("nmt_batch_texts", "Sentences of a batch.", buckets=TEXTS, registry=registry)
-        Gauge("nmt_queue_texts", "Sentences that wait.", registry=registry).set_function(queue_length)
+        self.seconds = Histogram(
+            "nmt_request_seconds",
+            "Time of a request.",
+            ["route"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.batches = Histogram(
+            "nmt_batch_texts", "Sentences of a batch.", buckets=TEXTS, registry=registry
+        )
+        Gauge("nmt_queue_texts", "Sentences that wait.", registry=registry).set_function(
+            queue_length
+        )
         self._registry = registry
 
     async def page(self, request: Request) -> Response:
         """GET /metrics."""
-        return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(
+            generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
 
     def measured(self, app: ASGIApp, routes: Collection[str]) -> ASGIApp:
         """Return the application `app`, with each request counted and written to the access log.
 
-        Paths that are not in `routes` are "other". Requests with two lengths are refused here, whatever their route.
+        Paths that are not in `routes` are "other". Requests with two lengths are refused here,
+        whatever their route.
         """
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,6 +99,14 @@ class Metrics:
                     client, *_ = scope["client"] or ["unknown"]
                     texts = counted(scope.get("state", {}).get("texts", 0), "text")
                     path = quote(scope["path"])  # without line feeds
-                    access_log.info('%s - "%s %s" %d, %s, %.3f s', client, scope["method"], path, code, texts, seconds)
+                    access_log.info(
+                        '%s - "%s %s" %d, %s, %.3f s',
+                        client,
+                        scope["method"],
+                        path,
+                        code,
+                        texts,
+                        seconds,
+                    )
 
         return answer

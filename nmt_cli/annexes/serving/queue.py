@@ -1,4 +1,6 @@
-"""Texts that wait for translation. Those that arrive while others are being translated become one batch."""
+"""Texts that wait for translation. Those that arrive while others are being translated become one
+batch.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ Waiting = tuple[asyncio.Future[Translation], str]
 
 
 class TranslationQueue:
-    """Texts that are translated in batches by threads, beside the event loop that the queue belongs to.
+    """Texts that are translated in batches by threads, beside the event loop that the queue belongs
+    to.
 
-    A batch starts as soon as one of the `parallel` places is free: nothing waits for others to come. Places that are
-    free at the same time share what waits. Requests take turns, so a long one does not keep a short one waiting. A
-    request that is cancelled takes its texts out of the queue. A batch cannot be stopped, so its size is bounded.
+    A batch starts as soon as one of the `parallel` places is free: nothing waits for others to
+    come. Places that are free at the same time share what waits. Requests take turns, so a long one
+    does not keep a short one waiting. A request that is cancelled takes its texts out of the queue.
+    A batch cannot be stopped, so its size is bounded.
 
     Args:
         translate: returns an answer for each text, in order. It is called in a thread.
@@ -50,8 +54,12 @@ class TranslationQueue:
         return sum(map(len, self._requests))
 
     async def translate(self, texts: Sequence[str]) -> list[Translation]:
-        """Return the answer to each text, in order; raise the error of `translate`, for all texts of its batch."""
-        answers: list[asyncio.Future[Translation]] = [asyncio.get_running_loop().create_future() for _ in texts]
+        """Return the answer to each text, in order; raise the error of `translate`, for all texts
+        of its batch.
+        """
+        answers: list[asyncio.Future[Translation]] = [
+            asyncio.get_running_loop().create_future() for _ in texts
+        ]
         waiting = deque(zip(answers, texts, strict=True))
         self._requests.append(waiting)
         self._start()
@@ -82,7 +90,11 @@ class TranslationQueue:
                 self._requests.append(request)
         return batch
 
-    def _finish(self, answers: list[asyncio.Future[Translation]], work: asyncio.Future[Sequence[Translation]]) -> None:
+    def _finish(
+        self,
+        answers: list[asyncio.Future[Translation]],
+        work: asyncio.Future[Sequence[Translation]],
+    ) -> None:
         self._free += 1
         self._start()
         error = work.exception()

@@ -44,8 +44,8 @@ def serve(
     """Answer requests until SIGINT or SIGTERM; then return when those that have come are answered.
 
     Args:
-        workers: processes whose state is `translator`; each translates a batch. None is one thread of this process, or
-            as many as the translator's engine has.
+        workers: processes whose state is `translator`; each translates a batch. None is one thread
+            of this process, or as many as the translator's engine has.
         address: host and port; 0 is a free port.
         about: as for `application`.
         access_log: write a line about each request to standard error.
@@ -77,19 +77,27 @@ def serve(
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol with bounds: on connections, on the time for a header, on the time for reading an answer."""
+    """uvicorn's protocol with bounds: on connections, on the time for a header, on the time for
+    reading an answer.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
         if len(self.connections) >= (self.limit_concurrency or math.inf):
             self.connections.discard(self)  # uvicorn would refuse requests of the others
             self.transport.close()
-        transport.set_write_buffer_limits(0)  # `pause_writing` is called as soon as the client does not read
+        transport.set_write_buffer_limits(
+            0
+        )  # `pause_writing` is called as soon as the client does not read
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.unread = self.loop.call_later(self.config.timeout_graceful_shutdown or math.inf, self.transport.abort)
+        self.unread = self.loop.call_later(
+            self.config.timeout_graceful_shutdown or math.inf, self.transport.abort
+        )
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -104,7 +112,9 @@ class Protocol(H11Protocol):
 
 
 class Seldom(logging.Filter):
-    """One record every ten seconds. asyncio writes thousands at a time if there are no file descriptors."""
+    """One record every ten seconds. asyncio writes thousands at a time if there are no file
+    descriptors.
+    """
 
     last = -math.inf
 
@@ -116,11 +126,15 @@ class Seldom(logging.Filter):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which after a signal returns instead of raising it again, and keeps the error that stopped it."""
+    """uvicorn, which after a signal returns instead of raising it again, and keeps the error that
+    stopped it.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits, access_log: bool) -> None:
         logging.basicConfig(format="%(asctime)s %(message)s")  # to standard error
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a warning for each wrong request
+        logging.getLogger("uvicorn.error").setLevel(
+            logging.ERROR
+        )  # not a warning for each wrong request
         logging.getLogger("asyncio").addFilter(Seldom())
         if access_log:
             metrics.access_log.setLevel(logging.INFO)
@@ -135,7 +149,8 @@ class _Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             limit_concurrency=min(limits.max_connections, descriptors // 2) + 1,
-            timeout_graceful_shutdown=math.ceil(2 * limits.timeout) + 1,  # a client that does not read its answer
+            timeout_graceful_shutdown=math.ceil(2 * limits.timeout)
+            + 1,  # a client that does not read its answer
         )
         super().__init__(config)
         self.error: NmtError | None = None
@@ -162,8 +177,11 @@ def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
-        # Its connections have the option, too. Without it, a kept connection waits 40 ms for each answer.
+        # Its connections have the option, too. Without it, a kept connection waits 40 ms for each
+        # answer.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
-        raise NmtError(f"cannot listen: {error}; choose another address with --host or --port") from error
+        raise NmtError(
+            f"cannot listen: {error}; choose another address with --host or --port"
+        ) from error

@@ -1,6 +1,7 @@
 """The translation task with symbols in its lines, and tags before source lines.
 
-Tags are symbols. They are named after the prefix of text (`corpus@<bt>`) or stand in columns of tables (`--tags`).
+Tags are symbols. They are named after the prefix of text (`corpus@<bt>`) or stand in columns of
+tables (`--tags`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,15 @@ from nmt_cli.tasks.translation import SMALLEST, TranslationConfig, TranslationTa
 class SymbolsConfig(TranslationConfig):
     """Settings of `nmt prepare --task translation`."""
 
-    tags: str = option("", "Columns of tables that become tags before the source: V;PST is <V> <PST>.", metavar="N,N")
+    tags: str = option(
+        "",
+        "Columns of tables that become tags before the source: V;PST is <V> <PST>.",
+        metavar="N,N",
+    )
     symbols: str = option(
-        "", "Symbols, such as tags: one id each, never changed, and not in outputs.", metavar="<2de>,<bt>"
+        "",
+        "Symbols, such as tags: one id each, never changed, and not in outputs.",
+        metavar="<2de>,<bt>",
     )
     generate_symbols: bool = option(False, "Outputs may have the symbols.")
 
@@ -44,7 +51,9 @@ class TaggedLines(ParallelLines):
     known: frozenset[str] | None  # other tags of columns are left out
 
     def lines(self) -> Iterator[tuple[str, str, str]]:
-        for (source, target, place), tags in zip(self.block.lines(), self.tags_of_lines(), strict=True):
+        for (source, target, place), tags in zip(
+            self.block.lines(), self.tags_of_lines(), strict=True
+        ):
             before = [tag for tag in tags if self.known is None or tag in self.known]
             if self.tag:
                 before.insert(0, self.tag)
@@ -59,7 +68,10 @@ class TaggedLines(ParallelLines):
             tags = [f"<{tag}>" for cell in cells for tag in cell.split(";") if tag]
             for tag in tags:
                 if not SYMBOL.fullmatch(tag):
-                    raise DataError(f"{self.names[0]}:{number}: {tag} cannot be a tag: it has a space, a comma, < or >")
+                    raise DataError(
+                        f"{self.names[0]}:{number}: {tag} cannot be a tag: it has a space, a "
+                        "comma, < or >"
+                    )
             tags_of_lines.append(tags)
         return tags_of_lines
 
@@ -94,14 +106,23 @@ class TranslationWithSymbols(TranslationTask):
     def files(self, prefix: str) -> list[Path]:
         return super().files(untagged(prefix)[0])
 
-    def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
+    def blocks(
+        self, prefix: str, consumed: Callable[[int], None] | None = None
+    ) -> Iterator[ParallelLines]:
         where, tag = untagged(prefix)
         if tag:
             check_tag(tag, self.symbols, f"{self.files(where)[0]}@{tag}")
         for block in super().blocks(where, consumed):
             if tag or self._tag_columns:
                 yield TaggedLines(
-                    block.names, block.blocks, block.first, block.size, block, tag, self._tag_columns, self._known_tags
+                    block.names,
+                    block.blocks,
+                    block.first,
+                    block.size,
+                    block,
+                    tag,
+                    self._tag_columns,
+                    self._known_tags,
                 )
             else:
                 yield block
@@ -111,21 +132,30 @@ class TranslationWithSymbols(TranslationTask):
         if self._tag_columns:
             new = self._new_tags(training)
             if adopted and new:
-                raise UsageError(f"--tags: {' '.join(sorted(new)[:8])} are no symbols of --subwords-from")
+                raise UsageError(
+                    f"--tags: {' '.join(sorted(new)[:8])} are no symbols of --subwords-from"
+                )
             self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(new)]))
             self._symbols = symbols_of(self.config.symbols)
             if others := self._new_tags(held_out):
-                warn(f"--tags: {len(others)} left out, which no training line has, such as {min(others)}")
+                warn(
+                    f"--tags: {len(others)} left out, which no training line has, such as "
+                    f"{min(others)}"
+                )
             self._known_tags = frozenset(self.symbols)
 
     def _new_tags(self, prefixes: Iterable[str]) -> set[str]:
         blocks = [block for prefix in prefixes for block in self.blocks(prefix)]
         tagged = [block for block in blocks if isinstance(block, TaggedLines)]
-        return {tag for block in tagged for tags in block.tags_of_lines() for tag in tags} - set(self.symbols)
+        return {tag for block in tagged for tags in block.tags_of_lines() for tag in tags} - set(
+            self.symbols
+        )
 
     def rejection(self, example: Example) -> str | None:
         if self._symbols:
-            example = Example(self.text_of(example.source), self.text_of(example.target), example.place)
+            example = Example(
+                self.text_of(example.source), self.text_of(example.target), example.place
+            )
         return super().rejection(example)
 
     def normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
@@ -148,7 +178,10 @@ class TranslationWithSymbols(TranslationTask):
     def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
         count = len(self.symbols)
         if self.config.vocab_size < SMALLEST + count:
-            raise UsageError(f"--vocab-size {self.config.vocab_size} has no place for words beside {count} symbols")
+            raise UsageError(
+                f"--vocab-size {self.config.vocab_size} has no place for words beside {count} "
+                "symbols"
+            )
         return super().learned(self._symbols.texts(lines) if self._symbols else lines, count)
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
@@ -156,12 +189,17 @@ class TranslationWithSymbols(TranslationTask):
         super().adopt_vocabularies(saved)
 
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
-        """Use these vocabularies, with the symbols; without `separate_vocabularies`, they must be the same."""
+        """Use these vocabularies, with the symbols; without `separate_vocabularies`, they must be
+        the same.
+        """
         super().set_vocabularies(source, target)
         self._with_symbols = source, target
         if self._symbols and not source.lists_symbols:
             first = WithSymbols(source, self._symbols)
-            self._with_symbols = first, first if source is target else WithSymbols(target, self._symbols)
+            self._with_symbols = (
+                first,
+                first if source is target else WithSymbols(target, self._symbols),
+            )
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return self._with_symbols
@@ -171,15 +209,23 @@ class TranslationWithSymbols(TranslationTask):
 class TagConfig:
     """Settings of tags in translation."""
 
-    tag: str | None = option(None, "Put symbols before each line, such as '<2de> <bt>'.", metavar="SYMBOLS")
+    tag: str | None = option(
+        None, "Put symbols before each line, such as '<2de> <bt>'.", metavar="SYMBOLS"
+    )
 
 
 @register("encoding", "tagged", TagConfig)
 def with_tag(config: TagConfig, *, task: Task) -> Task:
-    """Return the task with a tag before each line to translate; raise UsageError if it has no such symbols."""
+    """Return the task with a tag before each line to translate; raise UsageError if it has no such
+    symbols.
+    """
     tagged: Any = copy(task)
     tagged.tag = config.tag or ""
-    check_tag(tagged.tag, task.symbols if isinstance(task, TranslationWithSymbols) else [], f"--tag {tagged.tag}")
+    check_tag(
+        tagged.tag,
+        task.symbols if isinstance(task, TranslationWithSymbols) else [],
+        f"--tag {tagged.tag}",
+    )
     return tagged  # type: ignore[no-any-return]
 
 
@@ -188,4 +234,6 @@ def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
     for name in tag.split():
         if name not in symbols:
             known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
-            raise UsageError(f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols")
+            raise UsageError(
+                f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols"
+            )

@@ -1,7 +1,8 @@
-"""Symbols such as the tags <2de> and <bt>: one id each, wherever they stand in a line, and never changed.
+"""Symbols such as the tags <2de> and <bt>: one id each, wherever they stand in a line, and never
+changed.
 
-They are words of their own: the text on each side of one has the ids that it would have as a line, and `decode` puts a
-space on both sides.
+They are words of their own: the text on each side of one has the ids that it would have as a line,
+and `decode` puts a space on both sides.
 """
 
 from __future__ import annotations
@@ -34,22 +35,31 @@ class Symbols:
     def __init__(self, names: Sequence[str]) -> None:
         for name in names:
             if not SYMBOL.fullmatch(name) or name in SPECIAL_SYMBOLS or names.count(name) > 1:
-                raise UsageError(f"--symbols: {shown(name)} cannot be one; give distinct names in brackets: <2de>,<bt>")
+                raise UsageError(
+                    f"--symbols: {shown(name)} cannot be one; give distinct names in brackets: "
+                    "<2de>,<bt>"
+                )
         self.names = list(names)
         self.numbers = {name: number for number, name in enumerate(names)}
         longest_first = sorted(names, key=len, reverse=True)
-        self._pattern = re.compile(f"[ {SPACE}]*({'|'.join(map(re.escape, longest_first))})[ {SPACE}]*")
+        self._pattern = re.compile(
+            f"[ {SPACE}]*({'|'.join(map(re.escape, longest_first))})[ {SPACE}]*"
+        )
 
     def split(self, line: str) -> list[str]:
         """Return the text before the first symbol, the symbol, the text after it, and so on."""
         return self._pattern.split(line)
 
-    def changed(self, lines: Sequence[str], change: Callable[[Sequence[str]], Iterable[str]]) -> list[str]:
+    def changed(
+        self, lines: Sequence[str], change: Callable[[Sequence[str]], Iterable[str]]
+    ) -> list[str]:
         """Return the lines with their text, but not their symbols, changed."""
         parts = list(map(self.split, lines))
         changed = change([text for part in parts for text in part[::2]])
         # Text that has become a symbol, as <BT> in lower case, stays text.
-        texts = iter(self._pattern.sub(lambda found: found[0].replace("<", "< "), text) for text in changed)
+        texts = iter(
+            self._pattern.sub(lambda found: found[0].replace("<", "< "), text) for text in changed
+        )
         for part in parts:
             part[::2] = [next(texts) for _ in part[::2]]
         return [" ".join(filter(None, part)) if len(part) > 1 else part[0] for part in parts]
@@ -96,18 +106,26 @@ class WithSymbols(Vocabulary):
         symbols = [self._id(name) for part in parts for name in part[1::2]]
         texts_of_line = np.array([len(part[::2]) for part in parts])
         ends = np.cumsum(texts_of_line)
-        before_symbols = np.delete(np.cumsum(lengths), ends - 1)  # the last text of a line has no symbol after it
+        before_symbols = np.delete(
+            np.cumsum(lengths), ends - 1
+        )  # the last text of a line has no symbol after it
         sizes = np.add.reduceat(lengths, ends - texts_of_line) + texts_of_line - 1
         return np.insert(ids, before_symbols, symbols), sizes
 
     def decode(self, ids: Sequence[int]) -> str:
         runs = groupby(self._checked(ids), lambda i: i >= len(self.words))
-        texts = (" ".join(self.pieces(list(run))) if symbols else self.words.decode(list(run)) for symbols, run in runs)
+        texts = (
+            " ".join(self.pieces(list(run))) if symbols else self.words.decode(list(run))
+            for symbols, run in runs
+        )
         return " ".join(texts)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         size = len(self.words)
-        return [self.symbols.names[i - size] if i >= size else self.words.pieces([i])[0] for i in self._checked(ids)]
+        return [
+            self.symbols.names[i - size] if i >= size else self.words.pieces([i])[0]
+            for i in self._checked(ids)
+        ]
 
     def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
         sample = make(self.words)

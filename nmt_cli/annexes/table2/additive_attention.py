@@ -1,5 +1,5 @@
-"""Attention of recurrent decoders over the source, and additive attention (Bahdanau, Cho and Bengio 2015, appendix
-A.1.2).
+"""Attention of recurrent decoders over the source, and additive attention (Bahdanau, Cho and Bengio
+2015, appendix A.1.2).
 
 Letters: A sentences, Q queries of each, S source length, d_a width of the hidden layer.
 """
@@ -27,10 +27,14 @@ def softmax_over_source(scores: Tensor, padding: Tensor) -> Tensor:
 
 
 class SourceAttention(nn.Module):
-    """One head. A subclass computes the scores: queries [A, Q, d] and keys [A, S, d_a] -> [A, Q, S]."""
+    """One head. A subclass computes the scores: queries [A, Q, d] and keys [A, S, d_a] -> [A, Q,
+    S].
+    """
 
     def read(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """The contexts [N, ..., d_v] and the weights [N, ..., S] for queries [N, ..., d] of N = A * W hypotheses."""
+        """The contexts [N, ..., d_v] and the weights [N, ..., S] for queries [N, ..., d] of N = A *
+        W hypotheses.
+        """
         scores = self(query.reshape(len(memory.values), -1, query.size(-1)), memory.keys)
         weights = softmax_over_source(scores, memory.padding)
         context = weights @ memory.values

@@ -1,24 +1,27 @@
 """ByteNet: two stacks of dilated convolutions, without attention or recurrence.
 
-Kalchbrenner, Espeholt, Simonyan, van den Oord, Graves and Kavukcuoglu, "Neural Machine Translation in Linear Time",
-2016. The decoder stands on the encoder's output, column by column (section 3.1), and goes on past its end (section 3.2,
-dynamic unfolding). Both are residual blocks around dilated convolutions (sections 3.4 to 3.6, figure 3).
+Kalchbrenner, Espeholt, Simonyan, van den Oord, Graves and Kavukcuoglu, "Neural Machine Translation
+in Linear Time", 2016. The decoder stands on the encoder's output, column by column (section 3.1),
+and goes on past its end (section 3.2, dynamic unfolding). Both are residual blocks around dilated
+convolutions (sections 3.4 to 3.6, figure 3).
 
 What the paper leaves open, or where this departs from it:
 
 - The columns of the encoder are added to the target embeddings; after the last column, zeros are.
-- Sentences are not padded to multiples of 50: one of |s| tokens is padded to |t^| = a |s| + b, whatever its batch.
-- The last hidden layer is as wide as the embeddings and has layer normalisation before its ReLU. The matrix of the
-  softmax layer has no bias.
-- Layer normalisation stands before every ReLU. Blocks of multiplicative units (figure 3, right) are left out.
-- Embeddings begin with variance 1, once they are scaled by sqrt(2d) as in a Transformer; convolutions with 1 / (k d);
-  those of width 1 and the last layer as PyTorch's linear layers.
-- The paper has no dropout in translation. In language modelling it has some before the softmax layer, as here; here
-  it is also on the embeddings and on the output of each block.
+- Sentences are not padded to multiples of 50: one of |s| tokens is padded to |t^| = a |s| + b,
+  whatever its batch.
+- The last hidden layer is as wide as the embeddings and has layer normalisation before its ReLU.
+  The matrix of the softmax layer has no bias.
+- Layer normalisation stands before every ReLU. Blocks of multiplicative units (figure 3, right) are
+  left out.
+- Embeddings begin with variance 1, once they are scaled by sqrt(2d) as in a Transformer;
+  convolutions with 1 / (k d); those of width 1 and the last layer as PyTorch's linear layers.
+- The paper has no dropout in translation. In language modelling it has some before the softmax
+  layer, as here; here it is also on the embeddings and on the output of each block.
 - No set of blocks needs to be complete.
 
-Letters: B sentences, S source length, T target length, C columns of the encoder, A sentences of a search, N hypotheses,
-d inner width of a block; d_model = 2d.
+Letters: B sentences, S source length, T target length, C columns of the encoder, A sentences of a
+search, N hypotheses, d inner width of a block; d_model = 2d.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ class Block(nn.Module):
         dilation: of the convolution.
     """
 
-    def __init__(self, config: ByteNetConfig, convolution: type[Convolution], dilation: int) -> None:
+    def __init__(
+        self, config: ByteNetConfig, convolution: type[Convolution], dilation: int
+    ) -> None:
         super().__init__()
         d = config.d_model // 2
         self.outer_norm, self.narrow = nn.LayerNorm(2 * d), nn.Linear(2 * d, d)
@@ -63,7 +68,9 @@ class Block(nn.Module):
         return x + self._widened(self.convolution(self._narrowed(x) * real))
 
     def resume(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
-        """The next positions [N, T, 2d] and the window of those before them -> their output, and the next window."""
+        """The next positions [N, T, 2d] and the window of those before them -> their output, and
+        the next window.
+        """
         convolved, window = self.convolution.resume(self._narrowed(x), window)
         return x + self._widened(convolved), window
 
@@ -82,13 +89,18 @@ class ByteNet(EncoderDecoder):
         self.config = config
 
         def blocks(convolution: type[Convolution]) -> Any:
-            return nn.ModuleList(Block(config, convolution, dilation) for dilation in config.dilations())
+            return nn.ModuleList(
+                Block(config, convolution, dilation) for dilation in config.dilations()
+            )
 
         self.encoder: Sequence[Block] = blocks(Convolution)
         self.decoder: Sequence[Block] = blocks(CausalConvolution)
         self.dropout = Dropout(config.dropout)
         self.last = nn.Sequential(
-            nn.Linear(config.d_model, config.d_model), nn.LayerNorm(config.d_model), nn.ReLU(), self.dropout
+            nn.Linear(config.d_model, config.d_model),
+            nn.LayerNorm(config.d_model),
+            nn.ReLU(),
+            self.dropout,
         )
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
@@ -99,17 +111,25 @@ class ByteNet(EncoderDecoder):
     def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The state: the columns, and each block's window."""
         count = int(self.config.columns(source.size(1)))
-        own = self.config.columns((source != PAD).sum(1, keepdim=True).double())  # [B, 1], rounded as `count` is
+        own = self.config.columns(
+            (source != PAD).sum(1, keepdim=True).double()
+        )  # [B, 1], rounded as `count` is
         real = (torch.arange(count, device=source.device) < own)[:, :, None]
-        x = self._embed(self.source_embedding, F.pad(source, (0, count - source.size(1)), value=PAD))
+        x = self._embed(
+            self.source_embedding, F.pad(source, (0, count - source.size(1)), value=PAD)
+        )
         for block in self.encoder:
             x = block(x, real)
         columns = x * real  # [B, C, d_model], zeros after a sentence's own
-        return TensorState((columns,), tuple(block.convolution.zeros(columns) for block in self.decoder))
+        return TensorState(
+            (columns,), tuple(block.convolution.zeros(columns) for block in self.decoder)
+        )
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         (columns,), (N, T) = state.source, target_in.shape
-        own = columns[:, state.length : state.length + T].repeat_interleave(N // len(columns), dim=0)
+        own = columns[:, state.length : state.length + T].repeat_interleave(
+            N // len(columns), dim=0
+        )
         x = self._embed(self.target_embedding, target_in) + F.pad(own, (0, 0, 0, T - own.size(1)))
         windows = []
         for block, window in zip(self.decoder, state.target, strict=True):
@@ -121,5 +141,7 @@ class ByteNet(EncoderDecoder):
         return self.dropout(embedding(tokens) * self.config.d_model**0.5)
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `Model`. The columns count that the encoder adds to a source; padding of a batch does not."""
+        """See `Model`. The columns count that the encoder adds to a source; padding of a batch does
+        not.
+        """
         return super().training_flops(self.config.columns(source_lengths), target_lengths)

@@ -1,16 +1,18 @@
-"""ConvS2S: Gehring, Auli, Grangier, Yarats and Dauphin (2017), "Convolutional Sequence to Sequence Learning".
+"""ConvS2S: Gehring, Auli, Grangier, Yarats and Dauphin (2017), "Convolutional Sequence to Sequence
+Learning".
 
-Section numbers and equations are those of that paper. Letters: B sentences, S source length m, T target length, f width
-of the embeddings (`d_model`), C and C' channels of a layer's input and output, k width of a kernel, V vocabulary;
-in a search, A sentences and N hypotheses.
+Section numbers and equations are those of that paper. Letters: B sentences, S source length m, T
+target length, f width of the embeddings (`d_model`), C and C' channels of a layer's input and
+output, k width of a kernel, V vocabulary; in a search, A sentences and N hypotheses.
 
-As in the authors' program, which the paper leaves open: every sum of two terms is multiplied by sqrt(0.5) and not only
-that of a residual block; a context c of width f is projected to the width of its layer; the gradient of the encoder
-output is divided by twice the number of attentions.
+As in the authors' program, which the paper leaves open: every sum of two terms is multiplied by
+sqrt(0.5) and not only that of a residual block; a context c of width f is projected to the width of
+its layer; the gradient of the encoder output is divided by twice the number of attentions.
 
-Departures: there is no bias b_o before the softmax; m counts the real positions of a sentence, so that padding changes
-nothing; a position past the last of the table has its embedding; the learning rate is not divided when the validation
-loss stops improving, because schedules are functions of the step.
+Departures: there is no bias b_o before the softmax; m counts the real positions of a sentence, so
+that padding changes nothing; a position past the last of the table has its embedding; the learning
+rate is not divided when the validation loss stops improving, because schedules are functions of the
+step.
 """
 
 from __future__ import annotations
@@ -58,15 +60,21 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """A convolution whose outputs are values and gates, and a residual connection around it (section 3.2)."""
+    """A convolution whose outputs are values and gates, and a residual connection around it
+    (section 3.2).
+    """
 
     kind = Convolution
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
-        self.convolution: Any = normalised(self.kind(inputs, 2 * outputs, kernel), 4 * (1 - dropout))
-        self.residual = nn.Identity() if inputs == outputs else normalised(nn.Linear(inputs, outputs))
+        self.convolution: Any = normalised(
+            self.kind(inputs, 2 * outputs, kernel), 4 * (1 - dropout)
+        )
+        self.residual = (
+            nn.Identity() if inputs == outputs else normalised(nn.Linear(inputs, outputs))
+        )
 
 
 class EncoderLayer(Block):
@@ -82,12 +90,18 @@ class DecoderLayer(Block):
 
     kind = CausalConvolution
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float, d_model: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, dropout: float, d_model: int
+    ) -> None:
         super().__init__(inputs, outputs, kernel, dropout)
         self.attention = Attention(outputs, d_model)
 
-    def forward(self, x: Tensor, embedded: Tensor, memory: Memory, window: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The next inputs [N, T, C] and the window of those before them -> [N, T, C'], weights, and the next window."""
+    def forward(
+        self, x: Tensor, embedded: Tensor, memory: Memory, window: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The next inputs [N, T, C] and the window of those before them -> [N, T, C'], weights, and
+        the next window.
+        """
         convolved, window = self.convolution.resume(self.dropout(x), window)
         h, weights = self.attention(F.glu(convolved), embedded, memory)
         return _summed(h, self.residual(x)), weights, window
@@ -103,21 +117,38 @@ class ConvS2S(AttentiveEncoderDecoder):
         super().__init__(config.d_model, config.tie_embeddings, **runtime)
         self.config = config
         width, dropout = config.d_model, config.dropout
-        self.source_positions, self.target_positions = (LearnedPositions(width, config.max_positions) for _ in range(2))
-        for embedding in (self.source_embedding, self.target_embedding, self.source_positions, self.target_positions):
+        self.source_positions, self.target_positions = (
+            LearnedPositions(width, config.max_positions) for _ in range(2)
+        )
+        for embedding in (
+            self.source_embedding,
+            self.target_embedding,
+            self.source_positions,
+            self.target_positions,
+        ):
             nn.init.normal_(embedding.weight, std=0.1)
         if isinstance(self.output, nn.Linear):
             normalised(self.output, 1 - dropout)
         self.dropout = Dropout(dropout)
         plans = [_shapes(layers) for layers in config.widths()]
-        self.encoder_in, self.decoder_in = (normalised(nn.Linear(width, plan[0][0]), 1 - dropout) for plan in plans)
-        self.encoder_out, self.decoder_out = (normalised(nn.Linear(plan[-1][1], width)) for plan in plans)
+        self.encoder_in, self.decoder_in = (
+            normalised(nn.Linear(width, plan[0][0]), 1 - dropout) for plan in plans
+        )
+        self.encoder_out, self.decoder_out = (
+            normalised(nn.Linear(plan[-1][1], width)) for plan in plans
+        )
         self.encoder: Any = nn.ModuleList(EncoderLayer(*shape, dropout) for shape in plans[0])
-        self.decoder: Any = nn.ModuleList(DecoderLayer(*shape, dropout, width) for shape in plans[1])
+        self.decoder: Any = nn.ModuleList(
+            DecoderLayer(*shape, dropout, width) for shape in plans[1]
+        )
 
     def parts(self) -> dict[str, list[Any]]:
         return {
-            "embeddings": [*super().parts()["embeddings"], self.source_positions, self.target_positions],
+            "embeddings": [
+                *super().parts()["embeddings"],
+                self.source_positions,
+                self.target_positions,
+            ],
             "encoder": [self.encoder_in, self.encoder, self.encoder_out],
             "decoder": [self.decoder_in, self.decoder, self.decoder_out],
         }
@@ -125,7 +156,9 @@ class ConvS2S(AttentiveEncoderDecoder):
     def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The target part is the last k - 1 inputs of each layer."""
         padding = source == PAD
-        embedded = self.dropout(self.source_embedding(source) + self.source_positions(0, source.size(1)))
+        embedded = self.dropout(
+            self.source_embedding(source) + self.source_positions(0, source.size(1))
+        )
         x = self.encoder_in(embedded)
         for layer in self.encoder:
             x = layer(x.masked_fill(padding[:, :, None], 0.0))
@@ -150,7 +183,9 @@ class ConvS2S(AttentiveEncoderDecoder):
         return PlainDecodable(folded(self), dtype)
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        return super().products(S, T, pairs) | {"attention": pairs * 2 * self.config.d_model * len(self.decoder)}
+        return super().products(S, T, pairs) | {
+            "attention": pairs * 2 * self.config.d_model * len(self.decoder)
+        }
 
 
 def _summed(a: Tensor, b: Tensor) -> Tensor:
@@ -161,4 +196,7 @@ def _summed(a: Tensor, b: Tensor) -> Tensor:
 def _shapes(layers: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """(channels, kernel) of each layer -> (C, C', k); the first has as many inputs as outputs."""
     inputs = [layers[0][0], *(channels for channels, _ in layers)]
-    return [(before, channels, kernel) for before, (channels, kernel) in zip(inputs, layers, strict=False)]
+    return [
+        (before, channels, kernel)
+        for before, (channels, kernel) in zip(inputs, layers, strict=False)
+    ]

@@ -1,20 +1,22 @@
-"""Deep-Att: Zhou, Cao, Wang, Li and Xu 2016, "Deep Recurrent Models with Fast-Forward Connections for Neural Machine
-Translation" (TACL 4), section 3.
+"""Deep-Att: Zhou, Cao, Wang, Li and Xu 2016, "Deep Recurrent Models with Fast-Forward Connections
+for Neural Machine Translation" (TACL 4), section 3.
 
-An LSTM layer is divided in two: the feed-forward computation f = W_f x, which is linear, and the recurrent computation
-of h from f and the last h. The next layer reads half of f beside h (equation 5), so that gradients pass all layers
-through matrix products only. The encoder has two columns of such layers, each layer in the other direction than the one
-below it; they begin in different directions. The decoder attends to both from its first layer.
+An LSTM layer is divided in two: the feed-forward computation f = W_f x, which is linear, and the
+recurrent computation of h from f and the last h. The next layer reads half of f beside h (equation
+5), so that gradients pass all layers through matrix products only. The encoder has two columns of
+such layers, each layer in the other direction than the one below it; they begin in different
+directions. The decoder attends to both from its first layer.
 
 Departures from the paper:
 
 - LSTM cells are PyTorch's: a bias, and no peepholes, which begin at zero in the paper.
 - The first target embedding is that of BOS, not zero.
 - The output layer has no bias.
-- Training has one learning rate and no L2 regularisation. The paper has 5e-4 for the recurrent weights and 4e-5 for the
-  others, and a strength of 2.
+- Training has one learning rate and no L2 regularisation. The paper has 5e-4 for the recurrent
+  weights and 4e-5 for the others, and a strength of 2.
 
-Letters: B and A sentences, N hypotheses, S source length, T target length, d width of an LSTM layer, d_c of a context.
+Letters: B and A sentences, N hypotheses, S source length, T target length, d width of an LSTM
+layer, d_c of a context.
 """
 
 from __future__ import annotations
@@ -56,11 +58,15 @@ class DeepAtt(AttentiveEncoderDecoder):
     """The model of Figure 2."""
 
     def __init__(self, config: DeepAttConfig, **runtime: Any) -> None:
-        super().__init__(config.d_model, config.tie_embeddings, d_embedding=config.d_embedding, **runtime)
+        super().__init__(
+            config.d_model, config.tie_embeddings, d_embedding=config.d_embedding, **runtime
+        )
         self.config = config
         self.dropout = Dropout(config.dropout)
         d = config.d_model
-        self.columns: Any = nn.ModuleList(_layers(config.d_embedding, d, config.num_layers) for _ in range(2))
+        self.columns: Any = nn.ModuleList(
+            _layers(config.d_embedding, d, config.num_layers) for _ in range(2)
+        )
         self.projection = nn.Linear(10 * d, config.d_context, bias=False)  # W_p
         self.attention = AdditiveAttention(d, config.d_context, d)
         self.decoder = _layers(config.d_context + config.d_embedding, d, config.num_decoder_layers)
@@ -87,7 +93,9 @@ class DeepAtt(AttentiveEncoderDecoder):
         return TensorState(memory, self.decoder[0].zeros(values) * len(self.decoder))
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
-        """See `EncoderDecoder`. The first layer goes step by step: its input depends on its last output."""
+        """See `EncoderDecoder`. The first layer goes step by step: its input depends on its last
+        output.
+        """
         first, *upper = zip(state.target[::2], state.target[1::2], strict=True)
         step = partial(self._first_step, Memory(*state.source))
         h, cell, x, weights = unrolled(step, self.target_embedding(target_in), *first)
@@ -104,13 +112,16 @@ class DeepAtt(AttentiveEncoderDecoder):
         return {
             "encoder": S * elements(self.columns, self.projection),
             "decoder": T * elements(self.decoder),
-            "attention": (S * c + T * d) * d + pairs * (d + c),  # a score, and a term of the weighted sum
+            "attention": (S * c + T * d) * d
+            + pairs * (d + c),  # a score, and a term of the weighted sum
         }
 
     def _column(
         self, layers: Sequence[FastForwardLSTM], x: Tensor, lengths: Tensor, backwards: int
     ) -> tuple[Tensor, Tensor]:
-        """h [B, S, d] and f [B, S, 4 d] of the last layer; `backwards` is 1 if the first reads from right to left."""
+        """h [B, S, d] and f [B, S, 4 d] of the last layer; `backwards` is 1 if the first reads from
+        right to left.
+        """
         h = layers[0](x, lengths if backwards else None)
         for k, (below, layer) in enumerate(pairwise(layers), start=1):
             x = self._next_input(below, x, h)
@@ -118,11 +129,17 @@ class DeepAtt(AttentiveEncoderDecoder):
         return self.dropout(h), layers[-1].feed_forward(x)
 
     def _next_input(self, layer: FastForwardLSTM, x: Tensor, h: Tensor) -> Tensor:
-        """[Half(f), Dr(h)], which the layer above reads, from the input and the output of `layer` (equation 5)."""
+        """[Half(f), Dr(h)], which the layer above reads, from the input and the output of `layer`
+        (equation 5).
+        """
         return torch.cat([layer.half_feed_forward(x), self.dropout(h)], dim=-1)
 
-    def _first_step(self, memory: Memory, y: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
-        """One position of the first layer (equations 8 to 10), after the word `y`: output, cell, input, attention."""
+    def _first_step(
+        self, memory: Memory, y: Tensor, output: Tensor, cell: Tensor
+    ) -> tuple[Tensor, ...]:
+        """One position of the first layer (equations 8 to 10), after the word `y`: output, cell,
+        input, attention.
+        """
         context, weights = self.attention.read(output, memory)
         x = torch.cat([context, y], dim=-1)
         return *self.decoder[0].step(x, output, cell), x, weights

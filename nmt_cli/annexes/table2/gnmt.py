@@ -1,18 +1,21 @@
 """GNMT: Wu et al. 2016, "Google's Neural Machine Translation System", section 3 and Figure 1.
 
-A deep LSTM encoder and a deep LSTM decoder with residual connections, joined by additive attention from the bottom
-layer of the decoder to the top layer of the encoder. As equation 4 says, the query of a position is the output of the
-bottom layer at the position before. The context goes to "all the remaining decoder layers" (Figure 1), so the bottom
-layer does not depend on it, and in training each layer computes all target positions in one call. The decoder starts
-from zeros.
+A deep LSTM encoder and a deep LSTM decoder with residual connections, joined by additive attention
+from the bottom layer of the decoder to the top layer of the encoder. As equation 4 says, the query
+of a position is the output of the bottom layer at the position before. The context goes to "all the
+remaining decoder layers" (Figure 1), so the bottom layer does not depend on it, and in training
+each layer computes all target positions in one call. The decoder starts from zeros.
 
 Departures from the paper:
 
-- `torch.nn.LSTM`: with biases, and with a tanh between cell and output gate, which equation 11 lacks.
-- Cells, layer outputs and logits are not clipped (equations 10 and 13); that is for integer arithmetic.
+- `torch.nn.LSTM`: with biases, and with a tanh between cell and output gate, which equation 11
+  lacks.
+- Cells, layer outputs and logits are not clipped (equations 10 and 13); that is for integer
+  arithmetic.
 - Training is by Adam alone; the paper goes on with SGD.
 
-Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T target length, d width of the model.
+Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T target length, d
+width of the model.
 """
 
 from __future__ import annotations
@@ -49,7 +52,11 @@ class GNMT(AttentiveEncoderDecoder):
 
     def parts(self) -> dict[str, list[Any]]:
         encoder = [self.from_left, self.from_right, self.encoder]
-        return {**super().parts(), "encoder": encoder, "decoder": [self.bottom, self.attention, self.decoder]}
+        return {
+            **super().parts(),
+            "encoder": encoder,
+            "decoder": [self.bottom, self.attention, self.decoder],
+        }
 
     def start(self, source: Tensor) -> TensorState:
         """The target part of the state is output and cell of each layer, from the bottom up."""

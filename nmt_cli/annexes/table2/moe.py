@@ -1,22 +1,27 @@
-"""MoE: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 5.3 and appendices E and G.
+"""MoE: Shazeer et al. 2017, "Outrageously Large Neural Networks", section 5.3 and appendices E and
+G.
 
-A small GNMT: three LSTMs in the encoder, two in the decoder. Between the last two of each is a sparsely gated mixture
-of feed-forward experts, which a sigmoid follows. All widths are d; an LSTM has more cells, projected to d. Residual
-connections go around LSTMs and mixtures, with dropout on their outputs and on the embeddings. The first LSTM of the
-decoder receives what it attended to with its last output, so training computes it step by step.
+A small GNMT: three LSTMs in the encoder, two in the decoder. Between the last two of each is a
+sparsely gated mixture of feed-forward experts, which a sigmoid follows. All widths are d; an LSTM
+has more cells, projected to d. Residual connections go around LSTMs and mixtures, with dropout on
+their outputs and on the embeddings. The first LSTM of the decoder receives what it attended to with
+its last output, so training computes it step by step.
 
-The paper counts 9 LSTMs in GNMT's encoder: the two directions of its lowest layer, and 7 above. So here the first two
-of three are the directions. Their outputs are added: concatenated, they would need more than the paper's 85 million
-multiply-adds a step.
+The paper counts 9 LSTMs in GNMT's encoder: the two directions of its lowest layer, and 7 above. So
+here the first two of three are the directions. Their outputs are added: concatenated, they would
+need more than the paper's 85 million multiply-adds a step.
 
 Departures from the paper:
 
-- Gating is that of section 2.1, flat and noisy, which the paper uses in its multilingual model. The experts of this one
-  were chosen in two levels and by the whole batch (appendices B and F), so that each had equally many tokens.
+- Gating is that of section 2.1, flat and noisy, which the paper uses in its multilingual model. The
+  experts of this one were chosen in two levels and by the whole batch (appendices B and F), so that
+  each had equally many tokens.
 - The output layer has no bias. Where the paper gives no initialisation, it is PyTorch's.
-- The learning rate rises to its peak and falls at once (Vaswani et al. 2017); the paper's stays there for 8,000 steps.
+- The learning rate rises to its peak and falls at once (Vaswani et al. 2017); the paper's stays
+  there for 8,000 steps.
 
-Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T target length, Q queries of a sentence.
+Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T target length, Q
+queries of a sentence.
 """
 
 from __future__ import annotations
@@ -63,10 +68,14 @@ class MoE(AttentiveEncoderDecoder):
         self.from_left, self.from_right, self.encoder_top = (LSTM(d, d, hidden) for _ in range(3))
         self.decoder_bottom, self.decoder_top = LSTM(2 * d, d, hidden), LSTM(d, d, hidden)
         self.attention = Attention(d)
-        self.encoder_experts, self.decoder_experts = (Experts(d, config.d_ff, config) for _ in range(2))
+        self.encoder_experts, self.decoder_experts = (
+            Experts(d, config.d_ff, config) for _ in range(2)
+        )
         self.dropout = Dropout(config.dropout)
         for embedding in (self.source_embedding, self.target_embedding):
-            nn.init.normal_(embedding.weight, std=d**-0.5)  # PyTorch's would be too large for a tied output layer
+            nn.init.normal_(
+                embedding.weight, std=d**-0.5
+            )  # PyTorch's would be too large for a tied output layer
 
     def parts(self) -> dict[str, list[Any]]:
         encoder = [self.from_left, self.from_right, self.encoder_top, self.encoder_experts]
@@ -74,7 +83,9 @@ class MoE(AttentiveEncoderDecoder):
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
     def start(self, source: Tensor) -> TensorState:
-        """See `EncoderDecoder`. The target part is output and cell of the lower LSTM, then of the upper one."""
+        """See `EncoderDecoder`. The target part is output and cell of the lower LSTM, then of the
+        upper one.
+        """
         padding = source == PAD
         x = self.dropout(self.source_embedding(source))
         from_right = self.from_right(x, (~padding).sum(1))
@@ -103,12 +114,18 @@ class MoE(AttentiveEncoderDecoder):
         }
 
     def _mixture(self, experts: Experts, x: Tensor, real: Tensor) -> Tensor:
-        """The mixture's part of the `real` [B, T] positions of `x` [B, T, d], and something finite at padding."""
+        """The mixture's part of the `real` [B, T] positions of `x` [B, T, d], and something finite
+        at padding.
+        """
         mixed = torch.zeros_like(x)
         mixed[real] = experts(x[real])
         return self.dropout(mixed.sigmoid())
 
-    def _bottom_step(self, memory: Memory, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
-        """The lower LSTM's next output and cell, and the attention [N, S], from the input and the last ones [N, d]."""
+    def _bottom_step(
+        self, memory: Memory, x: Tensor, output: Tensor, cell: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The lower LSTM's next output and cell, and the attention [N, S], from the input and the
+        last ones [N, d].
+        """
         context, weights = self.attention.read(output, memory)
         return *self.decoder_bottom.step(torch.cat([x, context], -1), output, cell), weights

@@ -15,14 +15,20 @@ if TYPE_CHECKING:
 
 
 class MoETransformer(Transformer):
-    """The Transformer with `Experts` in place of each `FeedForward`. Without nmt_cli.fast, padding has experts, too."""
+    """The Transformer with `Experts` in place of each `FeedForward`. Without nmt_cli.fast, padding
+    has experts, too.
+    """
 
     config: MoETransformerConfig
     independent = False
 
     def __init__(self, config: MoETransformerConfig, **runtime: Any) -> None:
         super().__init__(config, **runtime)
-        sizes, dropout, activation = (config.d_model, config.d_ff), config.feed_forward_dropout, config.activation
+        sizes, dropout, activation = (
+            (config.d_model, config.d_ff),
+            config.feed_forward_dropout,
+            config.activation,
+        )
         for layer in (*self.encoder, *self.decoder):
             layer.feed_forward = Experts(*sizes, config, dropout, activation)
 
@@ -33,6 +39,12 @@ class MoETransformer(Transformer):
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         experts: Any = self.encoder[0].feed_forward
         return super().training_flops(source_lengths, target_lengths) | {
-            "encoder feed-forward": 6 * float(source_lengths.sum()) * len(self.encoder) * experts.products,
-            "decoder feed-forward": 6 * float(target_lengths.sum()) * len(self.decoder) * experts.products,
+            "encoder feed-forward": 6
+            * float(source_lengths.sum())
+            * len(self.encoder)
+            * experts.products,
+            "decoder feed-forward": 6
+            * float(target_lengths.sum())
+            * len(self.decoder)
+            * experts.products,
         }

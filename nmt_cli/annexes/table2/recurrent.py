@@ -26,12 +26,17 @@ class LSTM(nn.Module):
 
     def __init__(self, inputs: int, width: int, hidden: int | None = None) -> None:
         super().__init__()
-        warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
+        warnings.filterwarnings(
+            "ignore", message="LSTM with projections is not supported with oneDNN"
+        )
         projected = hidden is not None and hidden != width
-        self.cells = nn.LSTM(inputs, hidden or width, batch_first=True, proj_size=width if projected else 0)
+        self.cells = nn.LSTM(
+            inputs, hidden or width, batch_first=True, proj_size=width if projected else 0
+        )
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[B, T, inputs] -> [B, T, d], from left to right, or, with the sentences' `lengths` [B], from right to left.
+        """[B, T, inputs] -> [B, T, d], from left to right, or, with the sentences' `lengths` [B],
+        from right to left.
 
         Padding is on the right and changes nothing before it.
         """
@@ -45,7 +50,9 @@ class LSTM(nn.Module):
         return x.new_zeros(len(x), self.cells.proj_size or hidden), x.new_zeros(len(x), hidden)
 
     def resume(self, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The next inputs [N, T, inputs], the last output [N, d] and cell [N, h] -> [N, T, d], and those after it."""
+        """The next inputs [N, T, inputs], the last output [N, d] and cell [N, h] -> [N, T, d], and
+        those after it.
+        """
         if x.size(1) == 1:
             output, cell = self.step(x[:, 0], output, cell)
             return output[:, None], output, cell
@@ -60,9 +67,11 @@ class LSTM(nn.Module):
         _, (output, cell) = self._run(x[:, None], (output[None], cell[None]))
         return output[0], cell[0]
 
-    def _run(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        # On a GPU autocast would lower it to float16, whatever its type, and float16 needs a scaled loss. oneDNN has
-        # no LSTM in bfloat16 for CPUs without AVX-512.
+    def _run(
+        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        # On a GPU autocast would lower it to float16, whatever its type, and float16 needs a scaled
+        # loss. oneDNN has no LSTM in bfloat16 for CPUs without AVX-512.
         in_float32 = x.is_cuda or (x.is_cpu and not torch.ops.mkldnn._is_mkldnn_bf16_supported())
         dtype = torch.float32 if in_float32 else x.dtype
         state = state and (state[0].to(dtype), state[1].to(dtype))
@@ -70,11 +79,15 @@ class LSTM(nn.Module):
             return self.cells(x.to(dtype), state)
 
 
-def unrolled(step: Callable[..., tuple[Tensor, ...]], x: Tensor, output: Tensor, cell: Tensor) -> list[Tensor]:
-    """The results [B, T, ...] of `step` for each position of `x` [B, T, ...], from the first output and cell.
+def unrolled(
+    step: Callable[..., tuple[Tensor, ...]], x: Tensor, output: Tensor, cell: Tensor
+) -> list[Tensor]:
+    """The results [B, T, ...] of `step` for each position of `x` [B, T, ...], from the first output
+    and cell.
 
     Args:
-        step: the next input, the last output and cell [B, ...] -> the next output and cell, and other results.
+        step: the next input, the last output and cell [B, ...] -> the next output and cell, and
+            other results.
     """
     steps: list[tuple[Tensor, ...]] = []
     for each in x.unbind(1):

@@ -1,4 +1,6 @@
-"""The settings of the systems of Table 2 and of their training, and where each is. Nothing here imports torch."""
+"""The settings of the systems of Table 2 and of their training, and where each is. Nothing here
+imports torch.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,35 @@ _MOST_LAYERS = 1000
 class ByteNetConfig:
     """Size and regularisation of a ByteNet; the defaults are from section 6, for characters."""
 
-    num_layers: int = option(30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=_MOST_LAYERS)
+    num_layers: int = option(
+        30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=_MOST_LAYERS
+    )
     d_model: int = option(1600, "Width of the model.", minimum=2)
     kernel: int = option(3, "k: inputs of a convolution, an odd number.", minimum=1)
-    max_dilation: int = option(16, "r: dilation doubles from block to block, from 1 to r, and again.", minimum=1)
+    max_dilation: int = option(
+        16, "r: dilation doubles from block to block, from 1 to r, and again.", minimum=1
+    )
     length_ratio: float = option(
-        1.2, "a: a source of n tokens has a n + b columns for the target.", minimum=1.0, maximum=1000.0
+        1.2,
+        "a: a source of n tokens has a n + b columns for the target.",
+        minimum=1.0,
+        maximum=1000.0,
     )
     length_offset: int = option(0, "b: see --length-ratio.", minimum=0)
-    dropout: float = option(0.0, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99)
+    dropout: float = option(
+        0.0, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99
+    )
     tie_embeddings: bool = option(False, "One matrix for the embeddings and the softmax layer.")
 
     def __post_init__(self) -> None:
         if self.d_model % 2:
-            raise UsageError(f"--d-model {self.d_model} must be even: a block is half as wide inside")
+            raise UsageError(
+                f"--d-model {self.d_model} must be even: a block is half as wide inside"
+            )
         if not self.kernel % 2:
-            raise UsageError(f"--kernel {self.kernel} must be odd: as many tokens before as after each one")
+            raise UsageError(
+                f"--kernel {self.kernel} must be odd: as many tokens before as after each one"
+            )
 
     def dilations(self) -> list[int]:
         """The dilation of each block (section 3.5)."""
@@ -41,7 +56,9 @@ class ByteNetConfig:
         return [1 << number % doubled for number in range(self.num_layers)]
 
     def columns(self, length: Any) -> Any:
-        """|t^|, the columns for sources of this length, as a number, a tensor or an array (section 3.2, equation 2)."""
+        """|t^|, the columns for sources of this length, as a number, a tensor or an array (section
+        3.2, equation 2).
+        """
         return (self.length_ratio * length + self.length_offset) // 1
 
 
@@ -55,16 +72,22 @@ class ConstantConfig:
 @configures("model", "convs2s", "nmt_cli.annexes.table2.convs2s:ConvS2S")
 @dataclass(frozen=True)
 class ConvS2SConfig:
-    """Size and regularisation of ConvS2S; the defaults are the model for WMT 2014 EN-DE (section 5.1)."""
+    """Size and regularisation of ConvS2S; the defaults are the model for WMT 2014 EN-DE (section
+    5.1).
+    """
 
     d_model: int = option(512, "Width of the embeddings and of the decoder's output.", minimum=1)
     convolutions: str = option(
-        "512x3*10,768x3*3,2048x1*2", "Encoder layers, CHANNELSxKERNEL*LAYERS,... in order.", metavar="LAYERS"
+        "512x3*10,768x3*3,2048x1*2",
+        "Encoder layers, CHANNELSxKERNEL*LAYERS,... in order.",
+        metavar="LAYERS",
     )
     decoder_convolutions: str | None = option(
         None, "Decoder layers in the same form. [default: as the encoder]", metavar="LAYERS"
     )
-    dropout: float = option(0.2, "Dropout on embeddings, layer inputs and decoder output.", minimum=0.0, maximum=0.99)
+    dropout: float = option(
+        0.2, "Dropout on embeddings, layer inputs and decoder output.", minimum=0.0, maximum=0.99
+    )
     max_positions: int = option(1024, "Rows of the position embeddings.", minimum=1)
     tie_embeddings: bool = option(False, "One matrix for embeddings and output layer.")
 
@@ -80,13 +103,16 @@ class ConvS2SConfig:
 
 
 def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
-    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1, the value of `flag`."""
+    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1, the value of
+    `flag`.
+    """
     layers: list[tuple[int, int]] = []
     for group in text.split(","):
         match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,2})(?:\*([1-9]\d{0,2}))?", group.strip())
         if not match:
             raise UsageError(
-                f"{flag} takes CHANNELSxKERNEL or CHANNELSxKERNEL*LAYERS, such as 512x3*10,2048x1*2, not {shown(text)}"
+                f"{flag} takes CHANNELSxKERNEL or CHANNELSxKERNEL*LAYERS, such as "
+                f"512x3*10,2048x1*2, not {shown(text)}"
             )
         layers += [(int(match[1]), int(match[2]))] * int(match[3] or 1)
         if len(layers) > _MOST_LAYERS:
@@ -99,22 +125,33 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
 class DeepAttConfig:
     """Size and regularisation of Deep-Att; the defaults are the model of 37.7 BLEU (section 4.2)."""
 
-    num_layers: int = option(9, "n_e: layers of each of the encoder's two columns.", minimum=1, maximum=_MOST_LAYERS)
-    num_decoder_layers: int = option(7, "n_d: layers of the decoder.", minimum=1, maximum=_MOST_LAYERS)
+    num_layers: int = option(
+        9, "n_e: layers of each of the encoder's two columns.", minimum=1, maximum=_MOST_LAYERS
+    )
+    num_decoder_layers: int = option(
+        7, "n_d: layers of the decoder.", minimum=1, maximum=_MOST_LAYERS
+    )
     d_model: int = option(512, "Width of the LSTM layers.", minimum=2)
     d_embedding: int = option(256, "Width of the embeddings.", minimum=1)
-    dropout: float = option(0.1, "p_d, on the outputs of the LSTM layers.", minimum=0.0, maximum=0.99)
-    tie_embeddings: bool = option(False, "One matrix for embeddings and output layer. Needs equal widths.")
+    dropout: float = option(
+        0.1, "p_d, on the outputs of the LSTM layers.", minimum=0.0, maximum=0.99
+    )
+    tie_embeddings: bool = option(
+        False, "One matrix for embeddings and output layer. Needs equal widths."
+    )
 
     @property
     def d_context(self) -> int:
-        """d_c: a quarter of the width of e, which is h and f of both columns (section 3.1, Interface)."""
+        """d_c: a quarter of the width of e, which is h and f of both columns (section 3.1,
+        Interface).
+        """
         return 10 * self.d_model // 4
 
     def __post_init__(self) -> None:
         if self.tie_embeddings and self.d_embedding != self.d_model:
             raise UsageError(
-                f"--tie-embeddings: --d-embedding {self.d_embedding} and --d-model {self.d_model} must be the same"
+                f"--tie-embeddings: --d-embedding {self.d_embedding} and --d-model {self.d_model} "
+                "must be the same"
             )
 
 
@@ -124,18 +161,28 @@ class ExpectedRewardConfig:
     """Settings of the expected reward (Wu et al. 2016, section 5)."""
 
     samples: int = option(15, "m: samples of each sentence.", minimum=2)
-    likelihood_weight: float = option(0.017, "alpha: weight of the likelihood beside the reward.", minimum=0.0)
-    max_length_offset: int = option(50, "Maximum length of a sample: source tokens plus N.", minimum=0)
+    likelihood_weight: float = option(
+        0.017, "alpha: weight of the likelihood beside the reward.", minimum=0.0
+    )
+    max_length_offset: int = option(
+        50, "Maximum length of a sample: source tokens plus N.", minimum=0
+    )
 
 
 @configures("model", "gnmt", "nmt_cli.annexes.table2.gnmt:GNMT")
 @dataclass(frozen=True)
 class GNMTConfig:
-    """Size and regularisation; the defaults are the paper's model for English to German (sections 3 and 8.3)."""
+    """Size and regularisation; the defaults are the paper's model for English to German (sections 3
+    and 8.3).
+    """
 
-    num_layers: int = option(8, "Layers of the encoder, and of the decoder.", minimum=2, maximum=_MOST_LAYERS)
+    num_layers: int = option(
+        8, "Layers of the encoder, and of the decoder.", minimum=2, maximum=_MOST_LAYERS
+    )
     d_model: int = option(1024, "Width of embeddings, layers and attention.", minimum=1)
-    dropout: float = option(0.3, "Dropout on the inputs of layers and on the output.", minimum=0.0, maximum=0.99)
+    dropout: float = option(
+        0.3, "Dropout on the inputs of layers and on the output.", minimum=0.0, maximum=0.99
+    )
     init_range: float = option(0.04, "Weights start uniform between -X and X.", minimum=0.0)
     tie_embeddings: bool = option(False, "Share one matrix among embeddings and output layer.")
 
@@ -146,14 +193,19 @@ class ExpertsConfig:
 
     experts: int = option(8, "n: experts in each mixture.", minimum=2)
     experts_per_token: int = option(2, "k: experts that a token is sent to.", minimum=2)
-    importance_loss: float = option(0.01, "Weight of the loss that balances the gates of experts.", minimum=0.0)
-    load_loss: float = option(0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0)
+    importance_loss: float = option(
+        0.01, "Weight of the loss that balances the gates of experts.", minimum=0.0
+    )
+    load_loss: float = option(
+        0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0
+    )
 
     def __post_init__(self) -> None:
         # With one expert, the gate is always 1 and cannot learn from the task.
         if not 2 <= self.experts_per_token <= self.experts:
             raise UsageError(
-                f"--experts-per-token {self.experts_per_token} must be at least 2 and at most --experts {self.experts}"
+                f"--experts-per-token {self.experts_per_token} must be at least 2 and at most "
+                f"--experts {self.experts}"
             )
 
 
@@ -163,17 +215,23 @@ class MoEConfig(ExpertsConfig):
     """Size and regularisation; the defaults are the paper's largest model (appendix E)."""
 
     d_model: int = option(512, "Width of embeddings, layers and attention.", minimum=2)
-    d_hidden: int = option(2048, "Cells of an LSTM, projected to the width of the model.", minimum=2)
+    d_hidden: int = option(
+        2048, "Cells of an LSTM, projected to the width of the model.", minimum=2
+    )
     d_ff: int = option(2048, "Hidden units of an expert.", minimum=1)
     experts: int = option(2048, "Experts in each of the two mixtures.", minimum=2)
     experts_per_token: int = option(4, "Experts that a token is sent to.", minimum=2)
-    dropout: float = option(0.4, "Dropout on outputs of layers and on embeddings.", minimum=0.0, maximum=0.99)
+    dropout: float = option(
+        0.4, "Dropout on outputs of layers and on embeddings.", minimum=0.0, maximum=0.99
+    )
     tie_embeddings: bool = option(False, "Share one matrix among embeddings and output layer.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.d_hidden < self.d_model:
-            raise UsageError(f"--d-hidden {self.d_hidden} is below --d-model {self.d_model}; it is at least that")
+            raise UsageError(
+                f"--d-hidden {self.d_hidden} is below --d-model {self.d_model}; it is at least that"
+            )
 
 
 @configures("model", "moe_transformer", "nmt_cli.annexes.table2.moe_transformer:MoETransformer")

@@ -17,7 +17,8 @@ def sgd(config: SGDConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim
     make = uncompiled(torch.optim.SGD)
     optimizer = make(parameters, lr=0.0, momentum=config.momentum, nesterov=nesterov, fused=True)
     if config.momentum:
-        # PyTorch would make the buffers in the first step, and leave them as they come if that step is not finite.
+        # PyTorch would make the buffers in the first step, and leave them as they come if that step
+        # is not finite.
         for parameter in optimizer.param_groups[0]["params"]:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer

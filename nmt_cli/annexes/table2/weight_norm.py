@@ -14,7 +14,9 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def normalised(layer: Layer, gain: float = 1.0) -> Layer:
-    """Return `layer` with weight normalisation, weights from N(0, sqrt(gain / inputs)), and a bias of zeros."""
+    """Return `layer` with weight normalisation, weights from N(0, sqrt(gain / inputs)), and a bias
+    of zeros.
+    """
     weight, bias = (getattr(layer, name) for name in ("weight", "bias"))
     nn.init.normal_(weight, std=math.sqrt(gain / weight.size(1)))
     if bias is not None:
@@ -29,7 +31,8 @@ def folded(model: Layer) -> Layer:
     layers: list[Any] = [module for module in frozen.modules() if is_parametrized(module)]
     for layer in layers:
         weight = nn.Parameter(layer.weight.detach())
-        # `remove_parametrizations` would change the class, which the layer shares with the one that it is a copy of.
+        # `remove_parametrizations` would change the class, which the layer shares with the one that
+        # it is a copy of.
         layer.__class__ = type(layer).__base__
         del layer.parametrizations
         layer.weight = weight

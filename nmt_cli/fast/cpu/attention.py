@@ -12,18 +12,23 @@ from nmt_cli.device import product_dtype
 from nmt_cli.layers.attention import AttentionMask, FullAttention
 
 
-def full_attention(self: FullAttention, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+def full_attention(
+    self: FullAttention, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask
+) -> Tensor:
     """See `Kernel`. At the lengths of sentences it is faster than PyTorch's fused kernel."""
-    query, key, value = (heads.contiguous().to(product_dtype(heads)) for heads in (query, key, value))
+    query, key, value = (
+        heads.contiguous().to(product_dtype(heads)) for heads in (query, key, value)
+    )
     weights: Tensor = _Weights.apply(query, key, mask.allowed(query, key))  # type: ignore[no-untyped-call]
     return torch.matmul(self.dropout(weights), value)
 
 
 def softmax_(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension, of the same type, computed in float32 at least; it overwrites `scores`.
+    """Softmax over the last dimension, of the same type, computed in float32 at least; it
+    overwrites `scores`.
 
-    On a CPU, PyTorch's takes five times as long in bfloat16 and for rows of fewer than 16, its shortest vector. There
-    is no gradient.
+    On a CPU, PyTorch's takes five times as long in bfloat16 and for rows of fewer than 16, its
+    shortest vector. There is no gradient.
     """
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if scores.size(-1) >= 16:

@@ -36,13 +36,14 @@ class Fast(Plain):
 
     def prepare_training(self) -> None:
         """See `Plain`."""
-        # PyTorch starts a thread for each core, but more than a container's quota wait for each other.
+        # PyTorch starts a thread for each core, but more than a container's quota wait for each
+        # other.
         if "OMP_NUM_THREADS" not in os.environ and available_cores() < torch.get_num_threads():
             torch.set_num_threads(available_cores())
         keep_freed_memory()
         bound_product_cache()
-        # oneDNN's float32 products are faster than MKL's. PyTorch uses them only where bfloat16 is allowed instead, and
-        # of the x86 CPUs, only those with AMX use that.
+        # oneDNN's float32 products are faster than MKL's. PyTorch uses them only where bfloat16 is
+        # allowed instead, and of the x86 CPUs, only those with AMX use that.
         if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_amx_tile_supported():
             torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
 
@@ -82,15 +83,21 @@ def bfloat16_in_hardware() -> bool:
 
 
 def bound_product_cache() -> None:
-    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one, of up to 1,024."""
+    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one,
+    of up to 1,024.
+    """
     # It has an effect before the first product of the process.
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, "64")
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost time."""
+    """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost
+    time.
+    """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(-3, 1 << 30) or library.mallopt(-3, 1 << 25)  # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first
+        library.mallopt(-3, 1 << 30) or library.mallopt(
+            -3, 1 << 25
+        )  # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first
         library.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

@@ -1,4 +1,6 @@
-"""Dropout on a CPU: a mask made of 16 random bits for each element is 10 times as fast as PyTorch's."""
+"""Dropout on a CPU: a mask made of 16 random bits for each element is 10 times as fast as
+PyTorch's.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,12 @@ def _masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:
 def _mask(count: int, rate: float) -> Tensor:
     """[count] int16, all bits set with probability 1 - `rate`, and none otherwise.
 
-    NumPy's SFC64 is twice as fast as PyTorch's generator, which seeds it. A 64-bit word serves four elements.
+    NumPy's SFC64 is twice as fast as PyTorch's generator, which seeds it. A 64-bit word serves four
+    elements.
     """
     seed = int(torch.empty((), dtype=torch.int64).random_())
     words = torch.from_numpy(np.random.SFC64(seed).random_raw(count // 4 + 1))
     bits = words.view(torch.int16)[:count].bitwise_and_(_LEVELS - 1)
-    return bits.sub_(round((1.0 - rate) * _LEVELS)).bitwise_right_shift_(15)  # the sign, in all bits
+    return bits.sub_(round((1.0 - rate) * _LEVELS)).bitwise_right_shift_(
+        15
+    )  # the sign, in all bits

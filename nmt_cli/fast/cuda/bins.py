@@ -1,6 +1,8 @@
-"""Whole sentence pairs in bins of equal width: the batches of a GPU, nearly without padding and of few shapes.
+"""Whole sentence pairs in bins of equal width: the batches of a GPU, nearly without padding and of
+few shapes.
 
-The source and the target of a pair are in the same bin. So a block of attention has one bin of each side.
+The source and the target of a pair are in the same bin. So a block of attention has one bin of each
+side.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ WIDTH = 128  # tokens of a bin on each side; a multiple of it if a sentence is l
 
 
 def binned(sources: Ragged, targets: Ragged) -> RowBatch:
-    """Return sentence pairs, given as all ids, one sentence after the other, and lengths, as a batch of bins."""
+    """Return sentence pairs, given as all ids, one sentence after the other, and lengths, as a
+    batch of bins.
+    """
     lengths = np.stack([sources[1], targets[1]]) + 1  # [2, sentences], with EOS
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
     starts = first_fit(lengths, width)
@@ -38,12 +42,16 @@ def binned(sources: Ragged, targets: Ragged) -> RowBatch:
 
 
 def first_fit(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:
-    """Return the place of the first token of each pair's source and target, `lengths` [2, sentences] with EOS.
+    """Return the place of the first token of each pair's source and target, `lengths` [2,
+    sentences] with EOS.
 
     The longest first, each goes to the first bin with room for both.
     """
     most = 2 * int(lengths.max(0).sum()) // width + 1  # no two bins would fit into one
-    (source_room, target_room), starts = np.full((2, most), width), np.empty(lengths.shape, np.int64)
+    (source_room, target_room), starts = (
+        np.full((2, most), width),
+        np.empty(lengths.shape, np.int64),
+    )
     order = np.lexsort((lengths.min(0), lengths.max(0)))[::-1]
     for pair, source, target in zip(order.tolist(), *lengths[:, order].tolist(), strict=True):
         chosen = ((source_room >= source) & (target_room >= target)).argmax()
@@ -55,7 +63,9 @@ def first_fit(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:
 
 
 def _filled(sentences: Ragged, starts: NDArray[Any], shape: tuple[int, int]) -> tuple[Tensor, Bins]:
-    """Return one side of a batch, ids with EOS, and its bins; `starts` are the places of the first tokens."""
+    """Return one side of a batch, ids with EOS, and its bins; `starts` are the places of the first
+    tokens.
+    """
     ids, lengths = np.insert(sentences[0], sentences[1].cumsum(), EOS), sentences[1] + 1
     position = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)
     places = np.repeat(starts, lengths) + position

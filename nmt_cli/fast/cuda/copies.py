@@ -18,10 +18,13 @@ class PinnedCopies(HostCopies):
     def __init__(self) -> None:
         self._buffers: dict[tuple[int, str], Tensor] = {}
 
-    def start(self, *groups: Mapping[str, Tensor]) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
+    def start(
+        self, *groups: Mapping[str, Tensor]
+    ) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
         """See `HostCopies`.
 
-        They are made on the current stream, before the next update: a CUDA graph could not wait for another stream.
+        They are made on the current stream, before the next update: a CUDA graph could not wait for
+        another stream.
         """
         copies = [
             {name: self._start_one((number, name), tensor) for name, tensor in group.items()}
@@ -32,7 +35,9 @@ class PinnedCopies(HostCopies):
         return copies, done.synchronize
 
     def _start_one(self, key: tuple[int, str], tensor: Tensor) -> Tensor:
-        if tensor.device.type != self.device_type:  # such as a step that the optimizer counts on the host
+        if (
+            tensor.device.type != self.device_type
+        ):  # such as a step that the optimizer counts on the host
             return tensor.clone()
         if key not in self._buffers:
             self._buffers[key] = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)

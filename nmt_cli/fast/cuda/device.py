@@ -27,7 +27,9 @@ from nmt_cli.layers.sublayer import FeedForward
 from nmt_cli.model import Model
 from nmt_cli.training.gradients import Gradients
 
-SMALLEST_COMPILED = 20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
+SMALLEST_COMPILED = (
+    20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
+)
 BLOCK = 1 << 30  # logits in a block of a loss
 METHODS = {
     **rows.METHODS,
@@ -44,7 +46,9 @@ class Fast(Plain):
     tries_memory = True
 
     def precision(self, model: Any, deterministic: bool) -> str:
-        """See `Plain`. float16 from Volta on, where there is no bfloat16. Earlier GPUs are slower with it."""
+        """See `Plain`. float16 from Volta on, where there is no bfloat16. Earlier GPUs are slower
+        with it.
+        """
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return "bfloat16"
         return "float16" if torch.cuda.get_device_properties(self.device).major >= 7 else "float32"
@@ -58,7 +62,9 @@ class Fast(Plain):
         if not takes(model):
             return model.decodable(dtype)
         low = dtype == "bfloat16" and all_frozen(model)
-        return FrozenTransformer(model, dtype, attend_in_one_kernel, torch.bfloat16 if low else torch.float32)
+        return FrozenTransformer(
+            model, dtype, attend_in_one_kernel, torch.bfloat16 if low else torch.float32
+        )
 
     def search(self, model: Decodable, search: Callable[..., Any]) -> Callable[..., Any]:
         """See `Plain`."""
@@ -70,7 +76,9 @@ class Fast(Plain):
         """See `Plain`."""
         exchange(model, METHODS)
         if criterion is not None:
-            fit_criterion(criterion, ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True))
+            fit_criterion(
+                criterion, ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True)
+            )
 
     def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
         """See `Plain`. Large models are compiled, for any shapes.
@@ -112,11 +120,23 @@ class Fast(Plain):
         return ReplayedGradients(plain) if replay and not divided else plain
 
     def change(
-        self, change: Callable[[Tensor], None], optimizer: torch.optim.Optimizer, gradients: Gradients
+        self,
+        change: Callable[[Tensor], None],
+        optimizer: torch.optim.Optimizer,
+        gradients: Gradients,
     ) -> Callable[[Tensor], None]:
-        """See `Plain`. A CUDA graph, if the gradients are, and if the optimizer decides on the device about a step."""
-        fused = getattr(optimizer, "_step_supports_amp_scaling", False) and "capturable" in optimizer.defaults
-        return replayed_change(change, optimizer, self.device) if gradients.replayed and fused else change
+        """See `Plain`. A CUDA graph, if the gradients are, and if the optimizer decides on the
+        device about a step.
+        """
+        fused = (
+            getattr(optimizer, "_step_supports_amp_scaling", False)
+            and "capturable" in optimizer.defaults
+        )
+        return (
+            replayed_change(change, optimizer, self.device)
+            if gradients.replayed and fused
+            else change
+        )
 
     def host_copies(self) -> HostCopies:
         """See `Plain`."""

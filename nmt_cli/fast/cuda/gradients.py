@@ -26,7 +26,9 @@ class ReplayedGradients(Gradients):
 
     def add(self, batch: Batch, weight: float) -> Tensor:
         """See `Gradients`."""
-        factor, tokens = (torch.full((), value, device=self.world.device) for value in (weight, batch.num_tokens))
+        factor, tokens = (
+            torch.full((), value, device=self.world.device) for value in (weight, batch.num_tokens)
+        )
         # A graph would repeat a number of the host.
         counted = replace(batch, num_tokens=tokens)  # type: ignore[arg-type]
         result: Tensor = self.replay(counted, factor)
@@ -35,7 +37,9 @@ class ReplayedGradients(Gradients):
     def finish(self) -> list[Tensor]:
         """See `Gradients`. One tensor needs fewer launches."""
         gradients = super().finish()
-        return [self.flat] if gradients and self.flat is not None and self.flat.is_cuda else gradients
+        return (
+            [self.flat] if gradients and self.flat is not None and self.flat.is_cuda else gradients
+        )
 
     def forget(self) -> None:
         """See `Gradients`."""

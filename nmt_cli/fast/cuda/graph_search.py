@@ -1,8 +1,10 @@
-"""Beam search on a GPU: steps of constant shapes, as CUDA graphs, which the host launches without waiting.
+"""Beam search on a GPU: steps of constant shapes, as CUDA graphs, which the host launches without
+waiting.
 
-The tensors of a search stay from batch to batch, a set for each shape: sentences, source columns and target positions,
-in buckets. The host asks every few steps which sentences are done, and reads the answer as many steps later. When the
-others fit in a smaller bucket, they move. Letters as in `beam_search.py`; some of a bucket's A rows hold no sentence.
+The tensors of a search stay from batch to batch, a set for each shape: sentences, source columns
+and target positions, in buckets. The host asks every few steps which sentences are done, and reads
+the answer as many steps later. When the others fit in a smaller bucket, they move. Letters as in
+`beam_search.py`; some of a bucket's A rows hold no sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import Candidates, History, Outputs, Search, check_probabilities, hypotheses
+from nmt_cli.decoding.beam_search import (
+    Candidates,
+    History,
+    Outputs,
+    Search,
+    check_probabilities,
+    hypotheses,
+)
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.fast.inference import FrozenTransformer, Step, TransformerState
 from nmt_cli.interfaces import EOS, PAD, Constraint, Hypothesis
@@ -46,7 +55,8 @@ class GraphSearch:
     """Beam search with a model that `takes` this search.
 
     Args:
-        otherwise: the search for what has a constraint, or more steps than caches are allocated for.
+        otherwise: the search for what has a constraint, or more steps than caches are allocated
+            for.
     """
 
     def __init__(self, model: Any, otherwise: Callable[..., list[list[Hypothesis]]]) -> None:
@@ -65,15 +75,21 @@ class GraphSearch:
         options = options or SearchSettings()
         if constraint is not None or max(limits) * options.beam >= MOST:
             return self.otherwise(source, limits, options, constraint)
-        device = torch.cuda.device(source.get_device())  # graphs are of the current one; -1, the CPU, changes nothing
+        device = torch.cuda.device(
+            source.get_device()
+        )  # graphs are of the current one; -1, the CPU, changes nothing
         with _lock, device:
             try:
                 return self._search(source, limits, options)
-            except RuntimeError:  # such as no memory, whose type depends on the library that asked for it
+            except (
+                RuntimeError
+            ):  # such as no memory, whose type depends on the library that asked for it
                 self.searches.clear()
                 raise
 
-    def _search(self, source: Tensor, limits: Sequence[int], options: SearchSettings) -> list[list[Hypothesis]]:
+    def _search(
+        self, source: Tensor, limits: Sequence[int], options: SearchSettings
+    ) -> list[list[Hypothesis]]:
         B, S = source.shape
         last = max(limits) + 1
         shape = Shape(options, _bucket(B), S + COLUMNS - S % COLUMNS, -(-last // 64) * 64)
@@ -99,7 +115,9 @@ class GraphSearch:
         return hypotheses(outputs, history, length, options.nbest)
 
     def _moved(self, other: FixedSearch, active: Sequence[int]) -> FixedSearch:
-        """Return the search in the bucket of the `active` sentences of another one, which it takes over."""
+        """Return the search in the bucket of the `active` sentences of another one, which it takes
+        over.
+        """
         shape = replace(other.shape, sentences=_bucket(len(active)))
         if shape not in self.searches:
             if len(self.searches) == KEPT:
@@ -111,7 +129,8 @@ class GraphSearch:
 
 
 class FixedSearch(Search):
-    """A search whose tensors keep their shapes and places. A sentence that is done stays, with scores of -inf.
+    """A search whose tensors keep their shapes and places. A sentence that is done stays, with
+    scores of -inf.
 
     Args:
         source: [at most A, S].
@@ -120,7 +139,9 @@ class FixedSearch(Search):
 
     state: FixedState
 
-    def __init__(self, model: FrozenTransformer, shape: Shape, source: Tensor, limits: Sequence[int]) -> None:
+    def __init__(
+        self, model: FrozenTransformer, shape: Shape, source: Tensor, limits: Sequence[int]
+    ) -> None:
         B, S = source.shape
         padded = F.pad(source, (0, shape.columns - S, 0, shape.sentences - B), value=PAD)
         padded[B:, 0] = EOS
@@ -154,22 +175,41 @@ class FixedSearch(Search):
         return replace(live, scores=live.scores.masked_fill(gone, -torch.inf))
 
     def results(self, sentences: int) -> Outputs:
-        """The outputs of the first `sentences`: those that are finished, and those that were cut off."""
+        """The outputs of the first `sentences`: those that are finished, and those that were cut
+        off.
+        """
         cut = replace(self.cut_off(), scores=self.cut_scores, lengths=self.cut_lengths)
         return self.sentences.finished.followed_by(cut).map(lambda part: part[:sentences])
 
     def collect(self, outputs: Outputs, history: History, places: Tensor) -> None:
-        """Write the results of the first sentences to these `places` [any] of `outputs` and `history`."""
-        found = [*self.results(len(places)).all(), *(part[: len(places)] for part in self.history.all())]
+        """Write the results of the first sentences to these `places` [any] of `outputs` and
+        `history`.
+        """
+        found = [
+            *self.results(len(places)).all(),
+            *(part[: len(places)] for part in self.history.all()),
+        ]
         for whole, part in zip([*outputs.all(), *history.all()], found, strict=True):
             whole[places] = part
 
     def load(self, other: FixedSearch, active: Sequence[int]) -> None:
         """Take over the `active` sentences of another search."""
         self.state.columns = other.state.columns
-        rows = torch.tensor([*active, *[0] * (len(self.last) - len(active))], device=self.now.device)
-        tensors = [self.sentences.limits, *self._changing(), *self.history.all(), *self.state.tensors()]
-        others = [other.sentences.limits, *other._changing(), *other.history.all(), *other.state.tensors()]
+        rows = torch.tensor(
+            [*active, *[0] * (len(self.last) - len(active))], device=self.now.device
+        )
+        tensors = [
+            self.sentences.limits,
+            *self._changing(),
+            *self.history.all(),
+            *self.state.tensors(),
+        ]
+        others = [
+            other.sentences.limits,
+            *other._changing(),
+            *other.history.all(),
+            *other.state.tensors(),
+        ]
         for mine, its in zip(tensors, others, strict=True):
             mine.copy_(its[rows])
         self.scores[len(active) :] = -torch.inf
@@ -177,8 +217,13 @@ class FixedSearch(Search):
         self.state.now.copy_(other.state.now)
 
     def run(self, length: int) -> None:
-        """Do a step: the first of its kind as it is, which prepares the libraries, and the next from a CUDA graph."""
-        self.length, self.state.columns = length - 1, -(-length // COLUMNS) * COLUMNS * self.options.beam
+        """Do a step: the first of its kind as it is, which prepares the libraries, and the next
+        from a CUDA graph.
+        """
+        self.length, self.state.columns = (
+            length - 1,
+            -(-length // COLUMNS) * COLUMNS * self.options.beam,
+        )
         key = self.state.columns, length > self.options.min_length
         if key not in self.graphs:
             self.graphs[key] = None
@@ -190,7 +235,13 @@ class FixedSearch(Search):
 
     def _changing(self) -> list[Tensor]:
         """The tensors in place of which a step makes new ones."""
-        return [self.scores, self.last, self.cut_scores, self.cut_lengths, *self.sentences.finished.all()]
+        return [
+            self.scores,
+            self.last,
+            self.cut_scores,
+            self.cut_lengths,
+            *self.sentences.finished.all(),
+        ]
 
     def _step_in_place(self) -> None:
         before = self._changing()
@@ -211,7 +262,9 @@ class FixedState(TransformerState):
 
     @classmethod
     def of(cls, model: FrozenTransformer, source: Tensor, width: int, positions: int) -> FixedState:
-        """Encode `source` [A, S], which has padding. The caches are zeros, as what is not seen must be finite."""
+        """Encode `source` [A, S], which has padding. The caches are zeros, as what is not seen must
+        be finite.
+        """
         state = model.start(source)
         cache, columns = state.source[0], positions * width
         A, H, _, both = cache.shape
@@ -228,7 +281,12 @@ class FixedState(TransformerState):
     def tensors(self) -> list[Tensor]:
         """The tensors of each sentence: [A, ...]."""
         assert self.source_mask is not None
-        return [*self.source, self.source_mask, self.mask, *(cache[:, :, : self.columns] for cache in self.target)]
+        return [
+            *self.source,
+            self.source_mask,
+            self.mask,
+            *(cache[:, :, : self.columns] for cache in self.target),
+        ]
 
     def select(self, rows: Tensor) -> FixedState:
         """See `DecoderState`."""
@@ -241,7 +299,9 @@ class FixedState(TransformerState):
         position, newest = self.now.clone(), self.now * W + torch.arange(W, device=self.now.device)
         self.mask[:, :, newest] = self.own
         self.now += 1
-        return self.encodings[position], Step(self.mask[:, :, : self.columns], self.source[0].size(1), position, newest)
+        return self.encodings[position], Step(
+            self.mask[:, :, : self.columns], self.source[0].size(1), position, newest
+        )
 
 
 class Answer:
@@ -267,13 +327,20 @@ def _bucket(sentences: int) -> int:
 
 
 def captured(work: Callable[[], None]) -> Any:
-    """Return a CUDA graph of what `work` launches. It shares the memory of the other graphs of its device.
+    """Return a CUDA graph of what `work` launches. It shares the memory of the other graphs of its
+    device.
 
-    No graph needs what another left there. The pool of a graph goes with the last graph that uses it.
+    No graph needs what another left there. The pool of a graph goes with the last graph that uses
+    it.
     """
     graphs = _graphs[torch.cuda.current_device()]
-    graph, other = torch.cuda.CUDAGraph(), next(iter(graphs), None)  # `other` keeps the pool during the capture
-    with torch.cuda.graph(graph, pool=other.pool() if other else None, capture_error_mode="thread_local"):
+    graph, other = (
+        torch.cuda.CUDAGraph(),
+        next(iter(graphs), None),
+    )  # `other` keeps the pool during the capture
+    with torch.cuda.graph(
+        graph, pool=other.pool() if other else None, capture_error_mode="thread_local"
+    ):
         work()
     graphs.add(graph)
     return graph

@@ -14,12 +14,20 @@ from nmt_cli.layers.embedding import SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward
 
 
-def full_attention(self: FullAttention, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+def full_attention(
+    self: FullAttention, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask
+) -> Tensor:
     """See `Kernel`."""
     causal = mask.causal and query.size(2) > 1
-    allowed = mask.allowed(query, key) if mask.padding is not None or (causal and mask.offset > 0) else None
+    allowed = (
+        mask.allowed(query, key)
+        if mask.padding is not None or (causal and mask.offset > 0)
+        else None
+    )
     rate = self.dropout.rate if self.training else 0.0
-    return F.scaled_dot_product_attention(query, key, value, allowed, rate, is_causal=causal and allowed is None)
+    return F.scaled_dot_product_attention(
+        query, key, value, allowed, rate, is_causal=causal and allowed is None
+    )
 
 
 def feed_forward(self: FeedForward, x: Tensor) -> Tensor:
@@ -32,7 +40,9 @@ def feed_forward(self: FeedForward, x: Tensor) -> Tensor:
 
 
 def sinusoidal_positions(self: SinusoidalPositions, start: int, length: int) -> Tensor:
-    """See `SinusoidalPositions`. A table that was too short stays: CUDA graphs of shorter sentences still read it."""
+    """See `SinusoidalPositions`. A table that was too short stays: CUDA graphs of shorter sentences
+    still read it.
+    """
     table = self.table
     encodings = SinusoidalPositions.forward(self, start, length)
     if self.table is not table:

@@ -1,4 +1,6 @@
-"""Computations of an update as CUDA graphs: the host launches one graph in place of a thousand kernels."""
+"""Computations of an update as CUDA graphs: the host launches one graph in place of a thousand
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from nmt_cli.fast.packing import mapped
 class Replay:
     """A function, captured once for each of its inputs' shapes, and replayed from then on.
 
-    A graph has the addresses of its tensors. So the inputs are copied to where those of the capture are, and all else
-    that the function reads or changes has to stay where it is: the weights, their gradients and the optimizer's state.
+    A graph has the addresses of its tensors. So the inputs are copied to where those of the capture
+    are, and all else that the function reads or changes has to stay where it is: the weights, their
+    gradients and the optimizer's state.
 
     Args:
         function: of dataclasses and a tensor; it must not wait for the GPU.
@@ -24,23 +27,32 @@ class Replay:
 
     def __init__(self, function: Callable[..., Any], neutral: Tensor, device: torch.device) -> None:
         self.function, self.neutral, self.device = function, neutral, device
-        self.captured: dict[Any, tuple[list[Tensor], Any, Any]] = {}  # by shapes: where inputs are, graph and result
+        self.captured: dict[
+            Any, tuple[list[Tensor], Any, Any]
+        ] = {}  # by shapes: where inputs are, graph and result
 
     def __call__(self, *inputs: Any) -> Any:
         """Return what the function returns; the next call may overwrite it."""
         values = tensors_of(inputs)
         shapes = tuple(value.shape for value in values)
         if shapes not in self.captured:
-            copies = [mapped(each, lambda tensor: tensor.to(self.device, copy=True)) for each in inputs]
+            copies = [
+                mapped(each, lambda tensor: tensor.to(self.device, copy=True)) for each in inputs
+            ]
             copies[-1].copy_(self.neutral)
-            pool = next((graph.pool() for _, graph, _ in self.captured.values()), None)  # none runs beside another
-            # Else the first replay would draw other dropout than in a resumed run, which captures at another update.
+            pool = next(
+                (graph.pool() for _, graph, _ in self.captured.values()), None
+            )  # none runs beside another
+            # Else the first replay would draw other dropout than in a resumed run, which captures
+            # at another update.
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 graph, result = record(lambda: self.function(*copies), pool)
             self.captured[shapes] = tensors_of(copies), graph, result
         places, graph, result = self.captured[shapes]
         torch._foreach_copy_(places, values, non_blocking=True)
-        graph.replay()  # it begins with the generator's seed as it is now, so `torch.manual_seed` decides on dropout
+        # It begins with the generator's seed as it is now, so `torch.manual_seed` decides on
+        # dropout.
+        graph.replay()
         return result
 
 
@@ -52,11 +64,14 @@ def tensors_of(inputs: Sequence[Any]) -> list[Tensor]:
 
 
 def record(work: Callable[[], Any], pool: Any) -> tuple[Any, Any]:
-    """Return a CUDA graph of `work`, with memory of `pool`, and the result, which a replay computes anew."""
+    """Return a CUDA graph of `work`, with memory of `pool`, and the result, which a replay computes
+    anew.
+    """
     graph = torch.cuda.CUDAGraph()
     # The threads that make batches and write checkpoints may use the GPU meanwhile.
     capturing = torch.cuda.graph(graph, pool, capture_error_mode="thread_local")
-    # First without: code is compiled, and libraries reserve their memory, on the stream of the capture.
+    # First without: code is compiled, and libraries reserve their memory, on the stream of the
+    # capture.
     with torch.cuda.stream(capturing.capture_stream):
         torch.cuda.synchronize()
         _ = work(), work()

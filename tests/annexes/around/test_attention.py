@@ -86,10 +86,14 @@ def test_the_first_head_of_a_guided_model_aligns_the_token_that_is_read() -> Non
     assert weights([pair], other, guided) == [[[1 / 4], [3 / 32]]]
 
 
-def test_the_criterion_of_a_checkpoint(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_criterion_of_a_checkpoint(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also of one without a record of its training."""
     assert criterion_of(tiny_checkpoint) is None
-    contents = SimpleNamespace(sections={"criterion": {"name": "guided_alignment", "alignment_file": "a.tsv"}})
+    contents = SimpleNamespace(
+        sections={"criterion": {"name": "guided_alignment", "alignment_file": "a.tsv"}}
+    )
     monkeypatch.setattr(attention, "read_contents", lambda folder: contents)
     assert criterion_of(tiny_checkpoint) == "guided_alignment"
 
@@ -105,10 +109,13 @@ def test_models_without_attention_are_refused() -> None:
         aligner(*models)
 
 
-def test_a_sentence_has_the_same_weights_in_any_batch(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_has_the_same_weights_in_any_batch(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, _ = load_model(tiny_checkpoint, CPU)
     pairs = [
-        ([4 + i % 5 for i in range(n)], [5 + i % 5 for i in range(m)]) for n, m in ((3, 5), (9, 1), (1, 8), (4, 4))
+        ([4 + i % 5 for i in range(n)], [5 + i % 5 for i in range(m)])
+        for n, m in ((3, 5), (9, 1), (1, 8), (4, 4))
     ]
     together = aligner(model).weights(pairs)
     monkeypatch.setattr(attention, "PLACES", 200)  # two sentences at a time
@@ -123,7 +130,10 @@ def test_a_sentence_has_the_same_weights_in_any_batch(tiny_checkpoint: Path, mon
 def test_a_link_is_the_largest_sum_over_pieces() -> None:
     """The second output word attends to the pieces of `cd`, though to none of them most."""
     sums = torch.tensor([[0.5, 0.1, 0.1, 0.3], [0.4, 0.3, 0.3, 0.0]])
-    assert links_of(sums, ["▁a", "▁c", "d", "▁e"], ["▁x", "▁y"], "a cd e", "x y") == [(0, 0), (1, 1)]
+    assert links_of(sums, ["▁a", "▁c", "d", "▁e"], ["▁x", "▁y"], "a cd e", "x y") == [
+        (0, 0),
+        (1, 1),
+    ]
     assert links_of(sums, ["▁a", "▁c", "d", "▁e"], ["▁x", "y"], "a cd e", "xy") == [(0, 0)]
 
 
@@ -133,7 +143,9 @@ def test_a_word_without_weights_has_no_link() -> None:
 
 
 @given(
-    st.lists(st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1), min_size=1, max_size=5),
+    st.lists(
+        st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1), min_size=1, max_size=5
+    ),
     st.data(),
 )
 def test_pieces_are_found_in_the_line(words: list[str], data: st.DataObject) -> None:
@@ -152,7 +164,11 @@ def test_pieces_are_found_in_the_line(words: list[str], data: st.DataObject) -> 
 @pytest.mark.parametrize(
     ("pieces", "line", "expected"),
     [
-        ("▁don &apos;t ▁" + '"stop" ▁.', "Don\u2019t  \u201cstop\u201d.", [0, 0, 1, 1]),  # Moses, escapes
+        (
+            "▁don &apos;t ▁" + '"stop" ▁.',
+            "Don\u2019t  \u201cstop\u201d.",
+            [0, 0, 1, 1],
+        ),  # Moses, escapes
         ("▁ein ▁½ ▁fine ▁stra ß e", "Ein 1\u20442 ﬁne Straße", [0, 1, 2, 3, 3, 3]),  # NFKC, case
         ("▁caf é", "cafe\u0301 x", [0, 0]),  # composed; and the line goes on
         ("▁a ▁ <unk> ▁b", "a ☃☃ b", [0, 1, 1, 2]),

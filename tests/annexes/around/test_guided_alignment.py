@@ -1,4 +1,6 @@
-"""Guided alignment: its loss beside a plain one from the equation, its file, and what a run learns from it."""
+"""Guided alignment: its loss beside a plain one from the equation, its file, and what a run learns
+from it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ from nmt_cli.training.start import train
 
 CPU = torch.device("cpu")
 LETTERS = "abcdefgh"
-PAIRS = [("ab c def", "gh ab", "0-1 2-1 1-0"), ("h", "e fg", ""), ("a b", "cd h e", "0-0 1-0 1-2"), ("d", "a", "0-0")]
+PAIRS = [
+    ("ab c def", "gh ab", "0-1 2-1 1-0"),
+    ("h", "e fg", ""),
+    ("a b", "cd h e", "0-0 1-0 1-2"),
+    ("d", "a", "0-0"),
+]
 
 
 def task_of_letters(**symbols: str) -> TranslationTask:
@@ -46,7 +53,9 @@ def task_of_letters(**symbols: str) -> TranslationTask:
     registry.discover()
     component = registry.find("task", "translation")
     size = 5 + len(LETTERS) + len(symbols)
-    task = component.build(component.config("en", "de", vocab_size=size, normalization="none", **symbols))
+    task = component.build(
+        component.config("en", "de", vocab_size=size, normalization="none", **symbols)
+    )
     task.learn([(LETTERS, LETTERS[::-1])])
     return task
 
@@ -74,12 +83,18 @@ class Corpus(Drawn):
 
 
 def prepared(
-    folder: Path, model: Any, pairs: list[tuple[str, str, str]], task: TranslationTask = TASK, weight: float = 0.7
+    folder: Path,
+    model: Any,
+    pairs: list[tuple[str, str, str]],
+    task: TranslationTask = TASK,
+    weight: float = 0.7,
 ) -> tuple[Any, Any]:
     """The criterion, which has read these pairs, and a batch of them."""
     (folder / "links.tsv").write_text("".join("\t".join(pair) + "\n" for pair in pairs))
     ids = [[task.encode_source(s) for s, *_ in pairs], [task.encode_target(t) for _, t, _ in pairs]]
-    criterion = GuidedAlignment(GuidedAlignmentConfig(alignment_file=f"{folder}/links.tsv", alignment_weight=weight))
+    criterion = GuidedAlignment(
+        GuidedAlignmentConfig(alignment_file=f"{folder}/links.tsv", alignment_weight=weight)
+    )
     run: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(joined, ids)))
     run.plan, run.world = SimpleNamespace(changes=()), SimpleNamespace(is_main=True)
     criterion.prepare(run)
@@ -105,7 +120,12 @@ def plain_loss(model: Any, batch: Any, pairs: list[tuple[str, str, str]], layer:
     for number, (source, target, links) in enumerate(pairs):
         linked = [tuple(map(int, link.split("-"))) for link in links.split()]
         for j, rows in enumerate(rows_of_pieces(target)):
-            columns = [c for i, place in enumerate(rows_of_pieces(source)) for c in place if (i, j) in linked]
+            columns = [
+                c
+                for i, place in enumerate(rows_of_pieces(source))
+                for c in place
+                if (i, j) in linked
+            ]
             for row in rows if columns else ():
                 loss = loss - made[-1].weights[layer][number, 0, row + 1, columns].log().mean()
     return loss
@@ -120,7 +140,9 @@ def gradients(model: Any, total: Tensor) -> dict[str, Tensor]:
 def test_it_is_the_plain_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = model_of(TASK)
     criterion, batch = prepared(tmp_path, model, PAIRS)
-    assert capsys.readouterr().err == f"{tmp_path}/links.tsv: 4 pairs, 4 of 4 in the training text\n"
+    assert (
+        capsys.readouterr().err == f"{tmp_path}/links.tsv: 4 pairs, 4 of 4 in the training text\n"
+    )
     likelihood = LabelSmoothedCrossEntropy(GuidedAlignmentConfig())(model, batch)
     guided = plain_loss(model, batch, PAIRS)
     assert guided > 1
@@ -138,16 +160,22 @@ def test_the_only_layer_is_guided(tmp_path: Path) -> None:
     criterion, batch = prepared(tmp_path, model, PAIRS)
     likelihood = LabelSmoothedCrossEntropy(GuidedAlignmentConfig())(model, batch)
     torch.testing.assert_close(
-        criterion(model, batch).total, likelihood.total + 0.7 * plain_loss(model, batch, PAIRS, layer=0)
+        criterion(model, batch).total,
+        likelihood.total + 0.7 * plain_loss(model, batch, PAIRS, layer=0),
     )
 
 
 def test_the_gradient_reaches_one_head_and_what_is_below_it(tmp_path: Path) -> None:
     model = model_of(TASK)
     criterion, batch = prepared(tmp_path, model, PAIRS)
-    guided = criterion(model, batch).total - LabelSmoothedCrossEntropy(GuidedAlignmentConfig())(model, batch).total
+    guided = (
+        criterion(model, batch).total
+        - LabelSmoothedCrossEntropy(GuidedAlignmentConfig())(model, batch).total
+    )
     found = gradients(model, guided)
-    assert all(not each.abs().max() > 1e-6 for name, each in found.items() if name.startswith("decoder.2."))
+    assert all(
+        not each.abs().max() > 1e-6 for name, each in found.items() if name.startswith("decoder.2.")
+    )
     for letter in "qk":
         first, second = found[f"decoder.1.cross_attention.w_{letter}.weight"].chunk(2)
         assert first.abs().max() > 1e-3
@@ -169,7 +197,9 @@ def test_pairs_are_found_in_any_order_and_others_have_no_guidance(tmp_path: Path
     model = model_of(TASK)
     criterion, batch = prepared(tmp_path, model, PAIRS)
     expected = criterion(model, batch).total
-    table = "".join("\t".join(pair) + "\n" for pair in [("g g", "a", "1-0"), PAIRS[3], PAIRS[2], PAIRS[0]])
+    table = "".join(
+        "\t".join(pair) + "\n" for pair in [("g g", "a", "1-0"), PAIRS[3], PAIRS[2], PAIRS[0]]
+    )
     (tmp_path / "other.tsv.gz").write_bytes(gzip.compress(table.encode()))
     lines = gzip.decompress((tmp_path / "other.tsv.gz").read_bytes()).decode().splitlines()
     criterion.links = dict(linked_pieces(TASK, line, "") for line in lines)
@@ -190,7 +220,9 @@ lines_of_words = st.lists(st.text(LETTERS, min_size=1, max_size=4), min_size=1, 
 
 
 @given(lines_of_words, lines_of_words, st.data())
-def test_links_of_words_become_links_of_pieces(source: list[str], target: list[str], data: st.DataObject) -> None:
+def test_links_of_words_become_links_of_pieces(
+    source: list[str], target: list[str], data: st.DataObject
+) -> None:
     everything = [(i, j) for i in range(len(source)) for j in range(len(target))]
     links = data.draw(st.lists(st.sampled_from(everything), unique=True))
     written = " ".join(f"{i}-{j}" for i, j in links)
@@ -225,10 +257,15 @@ def test_an_empty_line_of_text_has_no_links() -> None:
 
 @pytest.fixture
 def table(tiny_data: Path, tmp_path: Path) -> Path:
-    """Links between all words of the training text and the first word of the other side, compressed."""
-    english, german = ((tiny_data.parent / f"train.{side}").read_text().splitlines() for side in ("en", "de"))
+    """Links between all words of the training text and the first word of the other side,
+    compressed.
+    """
+    english, german = (
+        (tiny_data.parent / f"train.{side}").read_text().splitlines() for side in ("en", "de")
+    )
     lines = (
-        f"{s}\t{t}\t{' '.join(f'{i}-0' for i in range(len(s.split())))}\n" for s, t in zip(english, german, strict=True)
+        f"{s}\t{t}\t{' '.join(f'{i}-0' for i in range(len(s.split())))}\n"
+        for s, t in zip(english, german, strict=True)
     )
     path = tmp_path / "table.tsv.gz"
     path.write_bytes(gzip.compress("".join(lines).encode()))
@@ -245,7 +282,10 @@ def guidance(table: Path, **more: Any) -> dict[str, Any]:
         ({"alignment_file": ""}, "--criterion guided_alignment needs --alignment-file FILE"),
         ({"model": "gnmt", "num_layers": 2}, "--criterion guided_alignment is for Transformers"),
         ({"bpe_dropout": 0.1}, "--alignment-file cannot be used with --bpe-dropout"),
-        ({"noise": "typos=0.1"}, "--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise"),
+        (
+            {"noise": "typos=0.1"},
+            "--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise",
+        ),
         ({"alignment_file": "/nowhere/x"}, "/nowhere/x: cannot read this file"),
     ],
 )
@@ -253,7 +293,11 @@ def test_settings_that_cannot_be_used(
     settings: dict[str, Any], message: str, tiny_data: Path, tmp_path: Path, table: Path
 ) -> None:
     dropped = {"d_ff", "num_heads"} if "model" in settings else set()
-    flags = {name: value for name, value in (TINY | guidance(table, **settings)).items() if name not in dropped}
+    flags = {
+        name: value
+        for name, value in (TINY | guidance(table, **settings)).items()
+        if name not in dropped
+    }
     registry.discover()
     options = TrainOptions((str(tiny_data),), tmp_path / "run")
     with pytest.raises((UsageError, DataError), match=message):
@@ -263,7 +307,9 @@ def test_settings_that_cannot_be_used(
 
 def test_a_file_of_another_text_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("a b\tc\t0-0\n")
-    with pytest.raises(DataError, match=r"other: no line is of the training text; give the lines that nmt prepare"):
+    with pytest.raises(
+        DataError, match=r"other: no line is of the training text; give the lines that nmt prepare"
+    ):
         run(tiny_data, tmp_path / "run", **guidance(tmp_path / "other"))
 
 
@@ -271,16 +317,22 @@ def test_a_gpu_gets_padded_sentences(
     tiny_data: Path, tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which rows of real tokens are made of. The kernel does not see bins."""
-    settings = guidance(table, compile=False, dropout=0.0, max_steps=2, log_every=1, alignment_weight=1.0)
+    settings = guidance(
+        table, compile=False, dropout=0.0, max_steps=2, log_every=1, alignment_weight=1.0
+    )
     run(tiny_data, tmp_path / "padded", **settings)
     like_a_gpu(monkeypatch)
     run(tiny_data, tmp_path / "packed", **settings)
-    for padded, packed in zip(*(metrics(tmp_path / name) for name in ("padded", "packed")), strict=True):
+    for padded, packed in zip(
+        *(metrics(tmp_path / name) for name in ("padded", "packed")), strict=True
+    ):
         assert packed["loss"] == pytest.approx(padded["loss"], rel=1e-5)
         assert packed["loss"] > packed["nll"] + 0.1
 
 
-def test_layers_that_are_computed_again_have_the_same_gradient(tiny_data: Path, tmp_path: Path, table: Path) -> None:
+def test_layers_that_are_computed_again_have_the_same_gradient(
+    tiny_data: Path, tmp_path: Path, table: Path
+) -> None:
     settings = guidance(table, dropout=0.3, max_steps=2, log_every=1, alignment_weight=1.0)
     run(tiny_data, tmp_path / "kept", **settings)
     run(tiny_data, tmp_path / "again", **settings, gradient_checkpointing=True)
@@ -302,27 +354,48 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared lines of four letters that are copied."""
     folder = tmp_path_factory.mktemp("copied")
     random = np.random.default_rng(1)
-    lines = ["".join(f"{word} " for word in random.choice(list(LETTERS), 4)).strip() + "\n" for _ in range(600)]
+    lines = [
+        "".join(f"{word} " for word in random.choice(list(LETTERS), 4)).strip() + "\n"
+        for _ in range(600)
+    ]
     for side in ("en", "de"):
         (folder / f"train.{side}").write_text("".join(lines))
     registry.discover(homes=("tasks",))
     options = PrepareOptions(out=folder / "data", train=(str(folder / "train"),), workers=1)
-    prepare(options, {"source_lang": "en", "target_lang": "de", "subwords": "none", "vocab_size": 12})
+    prepare(
+        options, {"source_lang": "en", "target_lang": "de", "subwords": "none", "vocab_size": 12}
+    )
     return folder
 
 
 def test_attention_follows_the_links(copied: Path, tmp_path: Path, nmt: Callable[..., Any]) -> None:
-    """Given in reverse order of a copy, so that nothing but the links asks for it; the option of translation agrees."""
+    """Given in reverse order of a copy, so that nothing but the links asks for it; the option of
+    translation agrees.
+    """
     lines = (copied / "train.en").read_text().splitlines()
     table = tmp_path / "reversed.tsv"
     table.write_text("".join(f"{line}\t{line}\t0-3 1-2 2-1 3-0\n" for line in lines))
-    settings = SIZES | {"d_model": 32, "num_layers": 2, "max_steps": 250, "warmup_steps": 30, "save_every": 250}
-    run(copied / "data", tmp_path / "run", **settings, dropout=0.0, **guidance(table, alignment_weight=1.0))
+    settings = SIZES | {
+        "d_model": 32,
+        "num_layers": 2,
+        "max_steps": 250,
+        "warmup_steps": 30,
+        "save_every": 250,
+    }
+    run(
+        copied / "data",
+        tmp_path / "run",
+        **settings,
+        dropout=0.0,
+        **guidance(table, alignment_weight=1.0),
+    )
     engine = nmt_cli.load([tmp_path / "run"] * 2, device="cpu").engine
     task = engine.task
     pairs = [(task.encode_source(line), task.encode_target(line)) for line in lines[:50]]
     expected = [(3, 0), (2, 1), (1, 2), (0, 3)]
-    for line, pair, weights in zip(lines, pairs, Aligner(engine, None).weights(pairs), strict=False):
+    for line, pair, weights in zip(
+        lines, pairs, Aligner(engine, None).weights(pairs), strict=False
+    ):
         names = task.source_tokens(pair[0]), task.target_tokens(pair[1])
         assert weights.shape == (4, 4)
         assert links_of(weights, *names, line, line) == expected

@@ -1,4 +1,6 @@
-"""Tags, protected text and terms come through a translation, wherever the alignment says their words are."""
+"""Tags, protected text and terms come through a translation, wherever the alignment says their
+words are.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.errors import DataError, UsageError
 
-TASK: Any = SimpleNamespace(languages=("en", "de"), text_of=lambda line: line.replace("<de>", ""), name="stub")
+TASK: Any = SimpleNamespace(
+    languages=("en", "de"), text_of=lambda line: line.replace("<de>", ""), name="stub"
+)
 ENGINE: Any = SimpleNamespace(task=TASK, models=(), folders=(), device=None)
 
 
@@ -40,13 +44,17 @@ def places(tags: bool, protect: str = "", terms: Mapping[str, str] | None = None
 
 
 def through(placing: Placing, line: str, output: str, links: str | None = None) -> str:
-    """The output with the spans of the line; without links, each unit belongs to that of the same number."""
+    """The output with the spans of the line; without links, each unit belongs to that of the same
+    number.
+    """
     (text,), root = placing.read(line)
     pairs = [(i, i) for i in range(len(UNITS.findall(output)))]
     if links is not None:
         pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
     pairs = [(i, j) for i, j in pairs if i < len(UNITS.findall(text))]
-    translation = Translation(text, [Output(output, 0.0, [], [], notes={PLACES_OF_UNITS: pairs})], 1, truncated=False)
+    translation = Translation(
+        text, [Output(output, 0.0, [], [], notes={PLACES_OF_UNITS: pairs})], 1, truncated=False
+    )
     found = placing.write(line, [translation], root)
     assert found.source == line
     return found.text
@@ -69,7 +77,8 @@ def markup(line: str, output: str, links: str | None = None) -> str:
         ("<p>a <b>b<i>c</i></b></p>", "A B", "0-0 1-1", "<p>A <b><i>B</i></b></p>"),
         # A full stop belongs where it attends to.
         ("<p>A <b>dog</b></p>", "Ein Hund.", "0-0 1-1 1-2", "<p>Ein <b>Hund.</b></p>"),
-        # Single tags, an element without words and one without its counterpart stand after what was before them.
+        # Single tags, an element without words and one without its counterpart stand after what was
+        # before them.
         ('a<br/>b <img src="x"> c', "A B C", None, 'A<br/> B<img src="x"> C'),
         ("a <b></b> <i>b</i> c", "A C", "0-0 2-1", "A<b></b><i></i> C"),
         ("a <b><i>b", "A B", None, "A<b><i> B"),
@@ -83,7 +92,9 @@ def markup(line: str, output: str, links: str | None = None) -> str:
         ("<b>你好</b>世界", "ab 世界", "0-0 1-0 2-1 3-2", "<b>ab</b> 世界"),
     ],
 )
-def test_tags_stand_around_the_same_words(line: str, output: str, links: str | None, expected: str) -> None:
+def test_tags_stand_around_the_same_words(
+    line: str, output: str, links: str | None, expected: str
+) -> None:
     assert markup(line, output, links) == expected
 
 
@@ -109,7 +120,12 @@ def test_the_model_reads_the_text_alone(line: str, read: str) -> None:
     ("line", "output", "links", "expected"),
     [
         # In place of what the model made of it.
-        ("see www.x.com now", "siehe ww. X. com jetzt", "0-0 1-1 2-2 3-3 4-4 5-5 6-6", "siehe www.x.com jetzt"),
+        (
+            "see www.x.com now",
+            "siehe ww. X. com jetzt",
+            "0-0 1-1 2-2 3-3 4-4 5-5 6-6",
+            "siehe www.x.com jetzt",
+        ),
         # It is there already, at another place than the links say.
         ("at 10:30", "10:30 um", "0-0 0-1 0-2 1-3", "10:30 um"),
         # Of two that are the same, each has its own place.
@@ -145,7 +161,13 @@ def test_protected_text_is_copied(line: str, output: str, links: str, expected: 
     ],
 )
 def test_terms_have_their_translation(line: str, output: str, expected: str) -> None:
-    terms = {"dog": "Hund", "狗": "Hund", "%": "Prozent", "dog days": "Hundstage", "GPU": "Grafikprozessor"}
+    terms = {
+        "dog": "Hund",
+        "狗": "Hund",
+        "%": "Prozent",
+        "dog days": "Hundstage",
+        "GPU": "Grafikprozessor",
+    }
     assert through(places(False, "", terms), line, output) == expected
 
 
@@ -154,7 +176,9 @@ def test_terms_and_protected_text_stand_inside_of_tags() -> None:
     expected = "Ein <b><i>Hund &amp; Co</i> mit 3 &amp; x</b>"
     assert through(both, "A <b><i>dog</i> with 3 &amp; x</b>", "Ein Köter mit 4 + x") == expected
     assert through(both, "A d<b>og dog", "Ein Kö ter") == "Ein Hund &amp; Co<b> Hund &amp; Co"
-    assert through(both, "A <b>hot</b> dog", "Ein heißer Köter") == "Ein <b>heißer</b> Hund &amp; Co"
+    assert (
+        through(both, "A <b>hot</b> dog", "Ein heißer Köter") == "Ein <b>heißer</b> Hund &amp; Co"
+    )
 
 
 class Nesting(HTMLParser):
@@ -180,17 +204,25 @@ WORDS = st.sampled_from(["dog", "cat", "10:30", "x", "1:1", "Dog", "&amp;", ".",
 ELEMENTS = st.recursive(
     st.lists(st.one_of(WORDS, st.just("<br/>")), max_size=4).map(" ".join),
     lambda inner: st.one_of(
-        st.tuples(st.sampled_from(["b", "i", "a"]), inner).map(lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>"),
+        st.tuples(st.sampled_from(["b", "i", "a"]), inner).map(
+            lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>"
+        ),
         st.lists(inner, max_size=4).map(" ".join),
     ),
 )
-OUTPUTS = st.lists(st.sampled_from(["Hund", "Katze", "10:30", "q", "<", "."]), max_size=12).map(" ".join)
+OUTPUTS = st.lists(st.sampled_from(["Hund", "Katze", "10:30", "q", "<", "."]), max_size=12).map(
+    " ".join
+)
 
 
 @given(ELEMENTS, OUTPUTS, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=20))
-def test_nothing_is_lost_and_tags_are_nested_well(line: str, output: str, links: list[tuple[int, int]]) -> None:
+def test_nothing_is_lost_and_tags_are_nested_well(
+    line: str, output: str, links: list[tuple[int, int]]
+) -> None:
     both = places(True, r"\d+:\d+", {"dog": "Hund"})
-    found = through(both, line, output, " ".join(f"{i}-{j}" for i, j in links if j < len(UNITS.findall(output))))
+    found = through(
+        both, line, output, " ".join(f"{i}-{j}" for i, j in links if j < len(UNITS.findall(output)))
+    )
     before, after = Nesting(), Nesting()
     for parser, text in ((before, line), (after, found)):
         parser.feed(text)
@@ -205,7 +237,11 @@ def test_nothing_is_lost_and_tags_are_nested_well(line: str, output: str, links:
 @given(st.text("<>/ab &;!-\"'=", max_size=40), OUTPUTS)
 def test_any_line_goes_through_with_its_tags(line: str, output: str) -> None:
     found = markup(line, output)
-    parts = [tag for tag in re.findall(r"<!--.*?-->|</?[ab][ab]*(?: [^<>]*)?/?>", line) if "<!--" not in line]
+    parts = [
+        tag
+        for tag in re.findall(r"<!--.*?-->|</?[ab][ab]*(?: [^<>]*)?/?>", line)
+        if "<!--" not in line
+    ]
     assert all(tag in found for tag in parts)
 
 
@@ -236,12 +272,15 @@ def test_a_wrong_regular_expression() -> None:
 
 
 def test_two_share_the_places_of_an_output() -> None:
-    """As one, so that no text stands inside of another's place, and tags stay around what they were around."""
+    """As one, so that no text stands inside of another's place, and tags stay around what they were
+    around.
+    """
     addresses = places(False, r"\S+@\S+")
     whole = places(True, r"\d+:\d+").joined(addresses)
     assert isinstance(whole, Placing)
     assert (
-        through(whole, "<b>10:30 a@b.de</b> x", "q a@b.de X", "0-0 3-1 4-2 5-3 6-4 7-5 8-6") == "<b>10:30 a@b.de</b> X"
+        through(whole, "<b>10:30 a@b.de</b> x", "q a@b.de X", "0-0 3-1 4-2 5-3 6-4 7-5 8-6")
+        == "<b>10:30 a@b.de</b> X"
     )
     assert addresses.joined(Around()) is None
 
@@ -252,7 +291,10 @@ def test_two_share_the_places_of_an_output() -> None:
         ("dog\tHund\ncat", "terms:2: expected a word, a tab and its translation, not 'cat'"),
         ("dog\t\n", "terms:1: expected a word"),
         ("dog\tHund\ta\n", "terms:1: expected a word"),
-        ("dog\tHund\ncat\tKatze\ndog \tKöter\n", "terms:3: 'dog' is already 'Hund'; leave one of the two out"),
+        (
+            "dog\tHund\ncat\tKatze\ndog \tKöter\n",
+            "terms:3: 'dog' is already 'Hund'; leave one of the two out",
+        ),
     ],
 )
 def test_a_glossary_with_an_error(content: str, message: str, tmp_path: Path) -> None:
@@ -263,20 +305,31 @@ def test_a_glossary_with_an_error(content: str, message: str, tmp_path: Path) ->
 
 def test_a_glossary_may_say_the_same_twice(tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("hot  dog\tHotdog\ncat\tKatze\nhot dog\tHotdog\n")
-    assert read_dictionary(tmp_path / "terms", one_translation=True) == {"hot dog": "Hotdog", "cat": "Katze"}
+    assert read_dictionary(tmp_path / "terms", one_translation=True) == {
+        "hot dog": "Hotdog",
+        "cat": "Katze",
+    }
 
 
-def test_the_example_of_the_documentation(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_documentation(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One file with a finder of spans; with `--protect` they are one."""
     monkeypatch.setitem(registry._components, "around", dict(registry._components["around"]))
     guide = Path(__file__).parents[3] / "docs" / "adding-a-component.md"
-    example = re.search(r"`addresses.py`.*?```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    example = re.search(
+        r"`addresses.py`.*?```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert example is not None
     module = ModuleType("addresses")
     monkeypatch.setitem(sys.modules, "addresses", module)
     exec(example[1], vars(module))
-    translator = nmt_cli.load(tiny_checkpoint, device="cpu", protect_addresses=True, protect=r"\d+", beam=1)
-    assert [around.name for around in translator.chain.arounds] == ["--protect-addresses, --protect"]
+    translator = nmt_cli.load(
+        tiny_checkpoint, device="cpu", protect_addresses=True, protect=r"\d+", beam=1
+    )
+    assert [around.name for around in translator.chain.arounds] == [
+        "--protect-addresses, --protect"
+    ]
     (output,) = translator.translate(["abc x.y@z-1.de fgh 77"])
     assert output.count("x.y@z-1.de") == 1
     assert output.count("77") == 1

@@ -34,11 +34,15 @@ TextTask.__abstractmethods__ = frozenset()
 
 @dataclass(frozen=True)
 class Stub(Translator):
-    """Outputs each sentence in upper case, a token a word; longer ones than three words are cut before the end."""
+    """Outputs each sentence in upper case, a token a word; longer ones than three words are cut
+    before the end.
+    """
 
     calls: list[list[str]] = field(default_factory=list)
 
-    def translate_texts(self, texts: Sequence[str], done: Any = lambda places: None, **rest: Any) -> Any:
+    def translate_texts(
+        self, texts: Sequence[str], done: Any = lambda places: None, **rest: Any
+    ) -> Any:
         self.calls.append(list(texts))
         for place in range(len(texts)):
             done([place])
@@ -47,7 +51,9 @@ class Stub(Translator):
     def translated(self, line: str) -> Translation:
         tokens = line.strip().upper().split()
         scores = [-float(len(token)) for token in tokens] + [-0.5] * (0 < len(tokens) <= 3)
-        output = Output(" ".join(tokens), sum(scores) / 2, tokens, scores, ids=list(range(4, 4 + len(tokens))))
+        output = Output(
+            " ".join(tokens), sum(scores) / 2, tokens, scores, ids=list(range(4, 4 + len(tokens)))
+        )
         return Translation(line, [output], len(tokens), len(tokens) > 3)
 
 
@@ -63,21 +69,30 @@ def split(line: str, language: str | None = None) -> list[str]:
 
 def test_a_paragraph_is_split_after_its_sentences() -> None:
     assert split(PARAGRAPH) == SENTENCES
-    assert split("Das ist z. B. gut. Am 3. Mai kam er.", "de") == ["Das ist z. B. gut. ", "Am 3. Mai kam er."]
-    assert split("Am 25. März sah er Ms. Zhu. Wen?", "de") == ["Am 25. März sah er Ms. Zhu. ", "Wen?"]
+    assert split("Das ist z. B. gut. Am 3. Mai kam er.", "de") == [
+        "Das ist z. B. gut. ",
+        "Am 3. Mai kam er.",
+    ]
+    assert split("Am 25. März sah er Ms. Zhu. Wen?", "de") == [
+        "Am 25. März sah er Ms. Zhu. ",
+        "Wen?",
+    ]
     assert split("M. Dupont est là. « Oui ! »", "fr") == ["M. Dupont est là. ", "« Oui ! »"]
     assert split("我喜欢你。你好吗？", "zh-Hans") == ["我喜欢你。", "你好吗？"]
     assert split("राम घर गया। सीता आई।", "hi") == ["राम घर गया। ", "सीता आई।"]
 
 
-@pytest.mark.parametrize("line", ["", "  \t", "Tom lives in Boston", " A dog.  ", "\n\nA dog.\n", "..."])
+@pytest.mark.parametrize(
+    "line", ["", "  \t", "Tom lives in Boston", " A dog.  ", "\n\nA dog.\n", "..."]
+)
 def test_one_sentence_is_the_line_itself(line: str) -> None:
     assert split(line) == [line]
 
 
 @settings(max_examples=300)
 @given(
-    st.text() | st.text("aB.!?…\t\n \u0085\u00a0\u2028\u3000。！é中"), st.sampled_from(["en", "de", "zh", "ar", "xx"])
+    st.text() | st.text("aB.!?…\t\n \u0085\u00a0\u2028\u3000。！é中"),
+    st.sampled_from(["en", "de", "zh", "ar", "xx"]),
 )
 def test_nothing_of_a_line_is_lost(line: str, language: str) -> None:
     sentences = split(line, language)
@@ -91,7 +106,9 @@ def test_unicode_spaces_that_sentencex_cannot_read() -> None:
 
 
 def test_the_outputs_of_the_sentences_are_joined(stub: Stub) -> None:
-    assert stub.translate([PARAGRAPH]) == ["TOM LIVES IN BOSTON. HE IS A TEACHER.  DR. SMITH, E.G., IS NOT! IS HE?"]
+    assert stub.translate([PARAGRAPH]) == [
+        "TOM LIVES IN BOSTON. HE IS A TEACHER.  DR. SMITH, E.G., IS NOT! IS HE?"
+    ]
     (one,) = stub.translate_window(["One two. Three four."])
     (output,) = one.outputs
     assert output.tokens == ["ONE", "TWO.", "</s>", "THREE", "FOUR."]
@@ -103,7 +120,10 @@ def test_the_outputs_of_the_sentences_are_joined(stub: Stub) -> None:
 
 def translations(scores: Sequence[Sequence[float]]) -> list[Translation]:
     """Of sentences whose outputs are named by their scores."""
-    return [Translation("", [Output(str(score), score, [], []) for score in row], 1, truncated=False) for row in scores]
+    return [
+        Translation("", [Output(str(score), score, [], []) for score in row], 1, truncated=False)
+        for row in scores
+    ]
 
 
 def test_the_best_outputs_of_a_line_are_those_with_the_highest_sums() -> None:
@@ -118,19 +138,35 @@ def test_the_best_outputs_of_a_line_are_those_with_the_highest_sums() -> None:
 def test_samples_are_joined_as_they_were_drawn() -> None:
     """An empty sentence has one output."""
     around = Sentences(lambda line: [line], TranslateOptions(nbest=2, sample=True))
-    line = around.write("a. b. ?", translations([[-3.0, -1.0], [-2.0, -5.0], [0.0]]), ["a. ", "b. ", "?"])
+    line = around.write(
+        "a. b. ?", translations([[-3.0, -1.0], [-2.0, -5.0], [0.0]]), ["a. ", "b. ", "?"]
+    )
     assert [output.score for output in line.outputs] == [-5.0, -6.0]
 
 
 def test_links_are_of_the_words_of_the_line() -> None:
     around = Sentences(lambda line: [line], TranslateOptions())
     outputs = [
-        Output("B. A.", 0.0, [], [], notes={ALIGNMENT: [(1, 0), (0, 1)], PLACES_OF_UNITS: [(1, 0), (0, 2)]}),
+        Output(
+            "B. A.",
+            0.0,
+            [],
+            [],
+            notes={ALIGNMENT: [(1, 0), (0, 1)], PLACES_OF_UNITS: [(1, 0), (0, 2)]},
+        ),
         Output("", 0.0, [], []),
-        Output("D C!", 0.0, [], [], notes={ALIGNMENT: [(1, 0), (0, 1)], PLACES_OF_UNITS: [(1, 0), (0, 1), (2, 2)]}),
+        Output(
+            "D C!",
+            0.0,
+            [],
+            [],
+            notes={ALIGNMENT: [(1, 0), (0, 1)], PLACES_OF_UNITS: [(1, 0), (0, 1), (2, 2)]},
+        ),
     ]
     parts = ["a b.  ", "x. ", "c d!"]
-    line = around.write("".join(parts), [Translation("", [each], 1, truncated=False) for each in outputs], parts)
+    line = around.write(
+        "".join(parts), [Translation("", [each], 1, truncated=False) for each in outputs], parts
+    )
     assert line.text == "B. A.  D C!"
     assert line.outputs[0].alignment == [(1, 0), (0, 1), (4, 2), (3, 3)]
     assert line.outputs[0].notes[PLACES_OF_UNITS] == [(1, 0), (0, 2), (6, 4), (5, 5), (7, 6)]
@@ -183,7 +219,9 @@ def test_the_space_between_sentences(
 ) -> None:
     texts = iter(outputs)
     monkeypatch.setattr(
-        Stub, "translated", lambda self, line: Translation(line, [Output(next(texts), 0.0, [], [])], 1, False)
+        Stub,
+        "translated",
+        lambda self, line: Translation(line, [Output(next(texts), 0.0, [], [])], 1, False),
     )
     chinese = replace(stub, options=replace(stub.options, sentence_language="zh"))
     assert (chinese if source[0] == "我" else stub).translate([source]) == [joined]

@@ -28,14 +28,22 @@ CPU = torch.device("cpu")
 
 
 def task(**settings: Any) -> TranslationTask:
-    values = {"source_lang": "en", "target_lang": "de", "subwords": "none", "vocab_size": 100, **settings}
+    values = {
+        "source_lang": "en",
+        "target_lang": "de",
+        "subwords": "none",
+        "vocab_size": 100,
+        **settings,
+    }
     made = TranslationTask(TranslationConfig(**values))
     made.learn([made.normalise(Example("the dog sees .", "der Hund sieht .", ""))])
     return made
 
 
 class Scripted:
-    """Writes `script`; its layers and heads attend to `places` [layers, H, T], and then to the last one of them."""
+    """Writes `script`; its layers and heads attend to `places` [layers, H, T], and then to the last
+    one of them.
+    """
 
     shows_attention = True
 
@@ -66,10 +74,14 @@ class Position:
         return self
 
 
-def replaced(line: str, script: Sequence[int], places: Any, dictionary: Any = None, **settings: Any) -> str:
+def replaced(
+    line: str, script: Sequence[int], places: Any, dictionary: Any = None, **settings: Any
+) -> str:
     made = task(**settings)
     model: Any = Scripted(script, places)
-    around = UnknownWords(dictionary or {}, engine=OwnEngine(made, model, CPU, [model]), options=TranslateOptions())
+    around = UnknownWords(
+        dictionary or {}, engine=OwnEngine(made, model, CPU, [model]), options=TranslateOptions()
+    )
     request = Request(made.encode_source(line), 100, line=line)
     written = made.target_tokens(script)
     ((output,),) = around.revise([request], [[Output("", 0.0, written, [], ids=script)]])
@@ -91,7 +103,9 @@ def test_the_end_of_the_source_is_no_word() -> None:
 
 
 def test_words_are_copied_as_the_tokeniser_gives_them_and_as_written() -> None:
-    """With --moses and --lowercase: the comma is a word of its own, the case stays, and the output is detokenised."""
+    """With --moses and --lowercase: the comma is a word of its own, the case stays, and the output
+    is detokenised.
+    """
     script = [*task(moses=True, lowercase=True).encode_target("der hund"), UNK, UNK]
     found = replaced("The dog, Zorro.", script, [[[0, 1, 2, 3]]], moses=True, lowercase=True)
     assert found == "der hund, Zorro"
@@ -99,11 +113,18 @@ def test_words_are_copied_as_the_tokeniser_gives_them_and_as_written() -> None:
 
 def test_a_dictionary_translates_words_and_the_rest_is_copied() -> None:
     dictionary = {"Cat": "Kater", "cat": "Katze"}
-    for word, translation in (("Cat", "Kater"), ("CAT", "Katze"), ("cat", "Katze"), ("cats", "cats")):
+    for word, translation in (
+        ("Cat", "Kater"),
+        ("CAT", "Katze"),
+        ("cat", "Katze"),
+        ("cats", "cats"),
+    ):
         assert replaced(f"the {word}", [UNK], [[[1]]], dictionary) == translation
 
 
-@pytest.mark.parametrize("how", [{"beam": 2, "nbest": 2}, {"beam": 1}, {"sample": True, "top_k": 1}])
+@pytest.mark.parametrize(
+    "how", [{"beam": 2, "nbest": 2}, {"beam": 1}, {"sample": True, "top_k": 1}]
+)
 def test_translations_have_no_unknown_words(how: dict[str, Any]) -> None:
     """`tokens` keep them. Without the option, a search has no unknown words at all."""
     made = task()
@@ -112,12 +133,16 @@ def test_translations_have_no_unknown_words(how: dict[str, Any]) -> None:
     (translation,) = translator.translate_detailed(["the Rex"], replace_unknown=True, **how)
     assert translation.text == "der Rex"
     assert translation.outputs[0].tokens == ["der", "<unk>"]
-    assert translator.translate(["the Rex"], prefixes=["der"], replace_unknown=True, **how) == ["der Rex"]
+    assert translator.translate(["the Rex"], prefixes=["der"], replace_unknown=True, **how) == [
+        "der Rex"
+    ]
     assert UNK not in next(translator.translate_detailed(["the Rex"], **how)).outputs[0].ids
 
 
 def test_subwords_and_models_without_attention_are_refused() -> None:
-    subwords = TranslationTask(TranslationConfig(source_lang="en", target_lang="de", subwords="bpe"))
+    subwords = TranslationTask(
+        TranslationConfig(source_lang="en", target_lang="de", subwords="bpe")
+    )
     options = TranslateOptions(replace_unknown=True)
     model: Any = Scripted([], [[[]]])
     with pytest.raises(UsageError, match=r"--replace-unknown .* whole words"):
@@ -137,5 +162,7 @@ def test_the_file_of_a_dictionary(tmp_path: Path) -> None:
 def test_a_wrong_line_of_a_dictionary_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "words.tsv"
     path.write_text(f"cat\tKatze\n{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"words\.tsv:2: expected a word, a tab and its translation"):
+    with pytest.raises(
+        DataError, match=r"words\.tsv:2: expected a word, a tab and its translation"
+    ):
         read_dictionary(path)

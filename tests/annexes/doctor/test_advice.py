@@ -13,7 +13,13 @@ import torch
 from tiny_run import SIZES, built, long_run, words
 
 from nmt_cli import registry
-from nmt_cli.annexes.doctor.advice import advice, data_warnings, is_too_long_for, peak_warnings, schedule_warnings
+from nmt_cli.annexes.doctor.advice import (
+    advice,
+    data_warnings,
+    is_too_long_for,
+    peak_warnings,
+    schedule_warnings,
+)
 from nmt_cli.annexes.later.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.presets import PRESETS
@@ -46,7 +52,9 @@ def test_a_model_that_is_too_large(tiny_data: Path) -> None:
 
 def test_presets_by_size_exist() -> None:
     registry.discover()
-    assert all(name in PRESETS for task in registry.components("task") for name in task.build.presets)
+    assert all(
+        name in PRESETS for task in registry.components("task") for name in task.build.presets
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,9 @@ def test_presets_by_size_exist() -> None:
 def test_settings_that_do_not_suit_the_run(
     nmt: Nmt, tiny_data: Path, flags: dict[str, Any], rate: float, warned: list[str]
 ) -> None:
-    """There is a warning before the first step and in a dry run, with the rate that such a run reaches."""
+    """There is a warning before the first step and in a dry run, with the rate that such a run
+    reaches.
+    """
     settings = {**TINY, "max_epochs": 100, "max_steps": 100, **flags}
     given = words(settings)
     code, out, err = nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)
@@ -72,7 +82,9 @@ def test_settings_that_do_not_suit_the_run(
     assert err.count("warning") == len(warned)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
     run = built(config, tiny_data)
-    lines = "\n".join(advice(config, None, run.trainer.schedule, run.length.steps, run, resumed=False))
+    lines = "\n".join(
+        advice(config, None, run.trainer.schedule, run.length.steps, run, resumed=False)
+    )
     assert all(word in err and word in lines for word in warned)
 
 
@@ -86,7 +98,13 @@ def lines_of(tiny_data: Path, resumed: bool = False, **settings: Any) -> str:
 
 def test_a_schedule_that_ends_before_the_run(tiny_data: Path) -> None:
     """The rate is the last one of the schedule. A resumed run cannot have another schedule."""
-    settings = {"schedule": "linear_decay", "warmup_steps": 10, "decay_steps": 20, "max_epochs": None, "max_steps": 40}
+    settings = {
+        "schedule": "linear_decay",
+        "warmup_steps": 10,
+        "decay_steps": 20,
+        "max_epochs": None,
+        "max_steps": 40,
+    }
     rate = LinearDecay(LinearDecayConfig(warmup_steps=10, decay_steps=20), d_model=16)(40)
     first, resumed = (lines_of(tiny_data, resumed=resumed, **settings) for resumed in (False, True))
     for line in (first, resumed):
@@ -103,7 +121,10 @@ def test_sentences_that_are_longer_than_the_learned_positions(tiny_data: Path) -
     longest = sorted(int(max(lengths)) for lengths in pairs)
     settings = {"warmup_steps": 1, "max_steps": 9}
     line = lines_of(tiny_data, positions="learned", max_positions=longest[-1] - 1, **settings)
-    assert f"warning: {longest.count(longest[-1])} of 900 sentence pairs are longer than --max-positions" in line
+    assert (
+        f"warning: {longest.count(longest[-1])} of 900 sentence pairs are longer than "
+        "--max-positions" in line
+    )
     assert lines_of(tiny_data, positions="learned", max_positions=longest[-1], **settings) == ""
     assert lines_of(tiny_data, max_positions=1, **settings) == ""
 
@@ -111,18 +132,28 @@ def test_sentences_that_are_longer_than_the_learned_positions(tiny_data: Path) -
 @pytest.mark.parametrize(
     ("preset", "settings", "warned"),
     [
-        ("multi30k", {"warmup_steps": 150}, "2.6 times that of multi30k, .* --peak-learning-rate 0.0028 keeps it"),
+        (
+            "multi30k",
+            {"warmup_steps": 150},
+            "2.6 times that of multi30k, .* --peak-learning-rate 0.0028 keeps it",
+        ),
         ("multi30k", {"warmup_steps": 200}, ""),
         ("multi30k", {"warmup_steps": 150, "max_steps": 100}, ""),  # the peak is not reached
         ("multi30k", {"warmup_steps": 150, "learning_rate_scale": 0.387}, ""),
         ("multi30k", {"warmup_steps": 150, "peak_learning_rate": 0.01}, ""),
         ("multi30k", {"learning_rate_scale": 3.0}, ""),  # wanted
         ("multi30k", {"warmup_steps": 150, "schedule": "constant"}, ""),
-        (None, {"warmup_steps": 100}, "6.3 times that of the paper, .* --peak-learning-rate 0.0007 keeps it"),
+        (
+            None,
+            {"warmup_steps": 100},
+            "6.3 times that of the paper, .* --peak-learning-rate 0.0007 keeps it",
+        ),
         (None, PRESETS["multi30k"].differs, ""),
     ],
 )
-def test_a_short_warmup_with_a_high_peak(preset: str | None, settings: dict[str, Any], warned: str) -> None:
+def test_a_short_warmup_with_a_high_peak(
+    preset: str | None, settings: dict[str, Any], warned: str
+) -> None:
     registry.discover()
     config = configuration(TrainOptions(preset=preset), settings)
     line = "".join(peak_warnings(config, preset))
@@ -130,7 +161,9 @@ def test_a_short_warmup_with_a_high_peak(preset: str | None, settings: dict[str,
 
 
 def test_models_that_are_too_large() -> None:
-    """A large model on 700,000 tokens; the models of the paper are none, with their corpora and batches."""
+    """A large model on 700,000 tokens; the models of the paper are none, with their corpora and
+    batches.
+    """
     small = Length(28, 25_000, 100_000)
     assert small.epochs == pytest.approx(3571, abs=1)
     assert is_too_long_for(small, 48e6)
@@ -147,7 +180,8 @@ def test_a_resumed_run_is_not_told_of_its_peak() -> None:
     config = configuration(TrainOptions(preset="multi30k"), {"warmup_steps": 150})
     schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
     begun, resumed = (
-        advice(config, "multi30k", schedule, config.training.max_steps, None, resumed) for resumed in (False, True)
+        advice(config, "multi30k", schedule, config.training.max_steps, None, resumed)
+        for resumed in (False, True)
     )
     assert "--peak-learning-rate" in "".join(begun)
     assert resumed == []

@@ -18,13 +18,32 @@ TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
 def test_the_disk_space_of_a_dry_run_is_that_of_the_run(
     average: tuple[Any, ...], nmt: Nmt, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam is 12 bytes each."""
-    settings = TINY | {"d_model": 128, "num_heads": 4, "max_steps": 6, "save_every": 2, "keep_last": 1}
+    """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam
+    is 12 bytes each.
+    """
+    settings = TINY | {
+        "d_model": 128,
+        "num_heads": 4,
+        "max_steps": 6,
+        "save_every": 2,
+        "keep_last": 1,
+    }
     given = (*words(settings), *average)
     found = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
     assert found["checkpoint_bytes"] == (16 if average else 12) * found["parameters"]
     assert found["disk_bytes"] == 3 * found["checkpoint_bytes"]
-    assert nmt("train", tiny_data, "--device=cpu", *given, "--validate-every=5", "--out", tmp_path / "run")[0] == 0
+    assert (
+        nmt(
+            "train",
+            tiny_data,
+            "--device=cpu",
+            *given,
+            "--validate-every=5",
+            "--out",
+            tmp_path / "run",
+        )[0]
+        == 0
+    )
     folders = sorted((tmp_path / "run" / "checkpoints").iterdir())
     assert [folder.name for folder in folders] == ["best-00000005", "step-00000006"]
     for folder in folders:
@@ -48,7 +67,9 @@ def test_the_memory_of_a_process(nmt: Nmt) -> None:
 
 def test_the_operations_of_an_update_with_a_number_of_sentences(nmt: Nmt) -> None:
     def operations(*flags: object) -> float:
-        _, out, _ = nmt("train", "--dry-run", "--json", "--preset", "quickstart", "--vocab-size", 100, *flags)
+        _, out, _ = nmt(
+            "train", "--dry-run", "--json", "--preset", "quickstart", "--vocab-size", 100, *flags
+        )
         return float(json.loads(out)["training_step_flops"]["total"])
 
     assert operations("--batch-sentences", 20) == 2 * operations("--batch-sentences", 10)
@@ -61,5 +82,8 @@ def test_the_memory_of_the_largest_micro_batch(nmt: Nmt, tiny_data: Path) -> Non
     assert 1e7 < figures["peak_memory_bytes"] < 1e11
     assert figures["micro_batches"] >= 1
     table = nmt(*command)[1]
-    assert all(label in table for label in ("peak memory", "GB (of the whole process)", "GB without activations"))
+    assert all(
+        label in table
+        for label in ("peak memory", "GB (of the whole process)", "GB without activations")
+    )
     assert "bytes" not in table

@@ -19,15 +19,21 @@ from nmt_cli.annexes.doctor.machine import Check
 Nmt = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize(("room", "expected"), [(2000, 3), (1600, 3), (1499, 6), (900, 12), (10, 48)])
+@pytest.mark.parametrize(
+    ("room", "expected"), [(2000, 3), (1600, 3), (1499, 6), (900, 12), (10, 48)]
+)
 def test_micro_batches_that_fit(room: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of 1,000 bytes less than its share is not ended: larger micro-batches than those that fit never run."""
+    """A process of 1,000 bytes less than its share is not ended: larger micro-batches than those
+    that fit never run.
+    """
     peaks = {96: 531, 48: 562, 24: 625, 12: 750, 6: 1000, 3: 1500}  # 500 and what is divided
     tried: list[int] = []
     monkeypatch.setattr(examination, "largest", lambda updates, number: tried.append(number))
     monkeypatch.setattr(examination, "fits", lambda *_: True)
     monkeypatch.setattr(examination, "peak_memory", lambda _: peaks[tried[-1]])
-    trainer: Any = SimpleNamespace(updates=SimpleNamespace(micro_batches=3), world=SimpleNamespace(device=None))
+    trainer: Any = SimpleNamespace(
+        updates=SimpleNamespace(micro_batches=3), world=SimpleNamespace(device=None)
+    )
     assert fitting_on_cpu(trainer, room) == expected
     assert tried[-1] == expected
     assert all(peaks[number] <= room for number in tried[2:])
@@ -43,7 +49,12 @@ def test_memory_is_that_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hours_and_cost() -> None:
     check = projection(36_000, 0.5, 8, price=2.5)
-    assert check.figures == {"update_seconds": 0.5, "hours": 5.0, "device_hours": 40.0, "cost": 100.0}
+    assert check.figures == {
+        "update_seconds": 0.5,
+        "hours": 5.0,
+        "device_hours": 40.0,
+        "cost": 100.0,
+    }
     assert check.value == "36,000 steps of 0.5 s: 5:00:00, 40 device-hours, cost 100.00"
     assert "cost" not in projection(36_000, 0.5, 8, price=None).figures
 
@@ -59,7 +70,9 @@ def test_without_data(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_problem_ends_with_1(nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_ends_with_1(
+    nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other checks are made, but no run that would fail, too."""
     monkeypatch.setattr(examination, "resume", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setattr(machine, "disk", lambda *_: Check("disk", "0 GB", "free some", stops=True))
@@ -69,8 +82,12 @@ def test_a_problem_ends_with_1(nmt: Nmt, tiny_data: Path, tmp_path: Path, monkey
     assert "12 steps" in out
 
 
-def test_too_little_memory(nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examination, "seconds_of_update", lambda *_: pytest.fail("updates were made"))
+def test_too_little_memory(
+    nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        examination, "seconds_of_update", lambda *_: pytest.fail("updates were made")
+    )
     monkeypatch.setattr(examination, "memory_of_process", lambda: 1_000_000)
     code, out, err = nmt("doctor", tiny_data, "--out", tmp_path, *tiny_run.flags())
     assert (code, err.splitlines()[-1]) == (1, "nmt: this run would stop: memory")

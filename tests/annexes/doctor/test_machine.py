@@ -77,7 +77,9 @@ def test_a_directory_that_is_fine(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "verdict", "remedy"), [(5, "ok", ""), (21, "problem", "--keep-last 8")])
+@pytest.mark.parametrize(
+    ("number", "verdict", "remedy"), [(5, "ok", ""), (21, "problem", "--keep-last 8")]
+)
 def test_room_for_checkpoints(
     number: int, verdict: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +117,9 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(fcntl, "flock", refuse)  # so nothing is locked, and another process can lock it
+    monkeypatch.setattr(
+        fcntl, "flock", refuse
+    )  # so nothing is locked, and another process can lock it
     assert directory(ALONE, tmp_path)[1].verdict == "warning"
 
 

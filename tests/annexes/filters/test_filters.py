@@ -35,7 +35,11 @@ def write(prefix: Path, pairs: list[tuple[str, str]]) -> None:
 
 def drops(source: str, target: str, watched: set[str] | None = None, **options: Any) -> list[str]:
     """The reasons of the filters that drop a pair."""
-    return [reason for reason, drop in Filters(FilterConfig(**options)).tests(watched or set()) if drop(source, target)]
+    return [
+        reason
+        for reason, drop in Filters(FilterConfig(**options)).tests(watched or set())
+        if drop(source, target)
+    ]
 
 
 def test_there_is_no_filter_by_default() -> None:
@@ -127,7 +131,9 @@ def test_scores_are_numbers_or_sums_per_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["", "x", "nan", "-1\tzwei", "-1\t0\t", "-1 2"])
 def test_a_line_that_is_no_score(tmp_path: Path, line: str) -> None:
     (tmp_path / "scores").write_text(f"-1\n{line}\n")
-    with pytest.raises(DataError, match="scores:2: expected a number, or a line of nmt score-targets"):
+    with pytest.raises(
+        DataError, match="scores:2: expected a number, or a line of nmt score-targets"
+    ):
         low_scores([str(tmp_path / "scores")], 0.0, 2)
 
 
@@ -147,14 +153,22 @@ def test_what_is_dropped_agrees_with_a_loop(
     seen, expected = set(), []
     for source, target, score in rows:
         key = {"pair": (source, target), "source": source, "target": target, None: object()}[unique]
-        reason = "held-out source" if source in watched else "pattern" if "cc" in (source, target) else None
+        reason = (
+            "held-out source"
+            if source in watched
+            else "pattern"
+            if "cc" in (source, target)
+            else None
+        )
         reason = reason or ("low score" if score < -1 else "duplicate" if key in seen else None)
         expected.append(reason)
         if reason is None:
             seen.add(key)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder / "train", [("a" * 99, "b"), *((source, target) for source, target, _ in rows)])
+        write(
+            folder / "train", [("a" * 99, "b"), *((source, target) for source, target, _ in rows)]
+        )
         (folder / "scores").write_text("0\n" + "".join(f"{score}\n" for *_, score in rows))
         options = CleaningOptions(keep_duplicates=unique is None, unique=unique or "pair")
         config = FilterConfig(
@@ -174,16 +188,24 @@ def test_what_is_dropped_agrees_with_a_loop(
             assert text.kept.tolist() == [False, *(reason is None for reason in expected)]
             assert text.dropped == Counter(["length ratio", *filter(None, expected)])
         rows_of = [("a" * 99, "b"), *((source, target) for source, target, _ in rows)]
-        dropped = [(reason, n, *rows_of[n - 1]) for n, reason in enumerate(["length ratio", *expected], 1) if reason]
+        dropped = [
+            (reason, n, *rows_of[n - 1])
+            for n, reason in enumerate(["length ratio", *expected], 1)
+            if reason
+        ]
         lines = [
-            f"{folder}/train.en:{n}\t{reason}\t{source}\t{target}\n" for reason, n, source, target in sorted(dropped)
+            f"{folder}/train.en:{n}\t{reason}\t{source}\t{target}\n"
+            for reason, n, source, target in sorted(dropped)
         ]
         assert (folder / "dropped.tsv").read_text() == "".join(lines)
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    pairs = [(f"the dog {'runs ' * (number % 7)}{number}", f"der Hund {number}\t!") for number in range(600)]
+    pairs = [
+        (f"the dog {'runs ' * (number % 7)}{number}", f"der Hund {number}\t!")
+        for number in range(600)
+    ]
     write(tmp_path / "a", [*pairs[:300], *pairs[:250]])
     write(tmp_path / "b", [("жук", "Käfer"), *pairs[300:], ("http://a.b/c", "Link")])
     write(tmp_path / "valid", [("the dog 7", "anders"), ("neu", "neu")])
@@ -194,13 +216,38 @@ def text(tmp_path: Path) -> Path:
 
 def arguments(folder: Path, *more: str, out: str = "data") -> list[str]:
     return [
-        *("prepare", "--source-lang", "en", "--target-lang", "de", "--vocab-size", "60", "--train", str(folder / "a")),
-        *("--train", str(folder / "b"), "--valid", str(folder / "valid"), "--out", str(folder / out), *more),
+        *(
+            "prepare",
+            "--source-lang",
+            "en",
+            "--target-lang",
+            "de",
+            "--vocab-size",
+            "60",
+            "--train",
+            str(folder / "a"),
+        ),
+        *(
+            "--train",
+            str(folder / "b"),
+            "--valid",
+            str(folder / "valid"),
+            "--out",
+            str(folder / out),
+            *more,
+        ),
     ]
 
 
 def scores(folder: Path) -> list[str]:
-    return ["--scores", str(folder / "scores.a"), "--scores", str(folder / "scores.b"), "--min-score", "-500"]
+    return [
+        "--scores",
+        str(folder / "scores.a"),
+        "--scores",
+        str(folder / "scores.b"),
+        "--min-score",
+        "-500",
+    ]
 
 
 def test_any_number_of_workers_gives_the_same_bytes(
@@ -210,9 +257,19 @@ def test_any_number_of_workers_gives_the_same_bytes(
     outputs = []
     for workers, block in (("1", 2000), ("1", 7), ("3", 13)):
         monkeypatch.setattr(parallel_text, "BLOCK", block)
-        sample = ["--workers", workers, "--dropped", str(text / f"{workers}-{block}.tsv.gz"), "--overwrite"]
+        sample = [
+            "--workers",
+            workers,
+            "--dropped",
+            str(text / f"{workers}-{block}.tsv.gz"),
+            "--overwrite",
+        ]
         assert run(arguments(text, *more, *sample)) == 0
-        files = {path.name: path.read_bytes() for path in sorted((text / "data").rglob("*")) if path.is_file()}
+        files = {
+            path.name: path.read_bytes()
+            for path in sorted((text / "data").rglob("*"))
+            if path.is_file()
+        }
         outputs.append((files, gzip.decompress((text / f"{workers}-{block}.tsv.gz").read_bytes())))
     assert outputs[0] == outputs[1] == outputs[2]
 
@@ -234,7 +291,10 @@ def test_any_number_of_workers_gives_the_same_bytes(
     assert set(np.diff(places)) == {2, 3}
     for place, _, source, target in rows:
         name, _, number = place.rpartition(":")
-        lines = [Path(name).with_suffix(end).read_text().split("\n")[int(number) - 1] for end in (".en", ".de")]
+        lines = [
+            Path(name).with_suffix(end).read_text().split("\n")[int(number) - 1]
+            for end in (".en", ".de")
+        ]
         assert [source, target] == [lines[0], lines[1].replace("\t", " ")]
 
 
@@ -245,7 +305,11 @@ def test_any_number_of_workers_gives_the_same_bytes(
         (["--scores", "scores.a"], 2, "--scores and --min-score need each other"),
         (["--scores", "scores.a", "--min-score", "1"], 1, "scores.a: 550 scores for 852 pairs"),
         (["--scores", "nowhere", "--min-score", "1"], 1, "nowhere"),
-        (["--keep-duplicates", "--unique", "source"], 2, "--keep-duplicates contradicts --unique source"),
+        (
+            ["--keep-duplicates", "--unique", "source"],
+            2,
+            "--keep-duplicates contradicts --unique source",
+        ),
         (["--unique", "word"], 2, "word"),
         (["--dropped", "a.en"], 2, "a.en is also an input"),
         (["--dropped", "no/x.tsv"], 2, "there is no directory no"),

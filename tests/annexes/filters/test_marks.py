@@ -9,9 +9,23 @@ from typing import Any
 import pytest
 from prepare_command import run
 
-PREPARE = ("prepare", "--source-lang", "en", "--target-lang", "de", "--subwords", "character", "--workers", "1")
+PREPARE = (
+    "prepare",
+    "--source-lang",
+    "en",
+    "--target-lang",
+    "de",
+    "--subwords",
+    "character",
+    "--workers",
+    "1",
+)
 
-ROWS = [('He said: "Hi!"', "Er sagte: „Hi!“"), ('"No."', '"Nein."'), *((f"No. {n}!", f"Nr. {n}!") for n in range(8))]
+ROWS = [
+    ('He said: "Hi!"', "Er sagte: „Hi!“"),
+    ('"No."', '"Nein."'),
+    *((f"No. {n}!", f"Nr. {n}!") for n in range(8)),
+]
 QUOTED = ": 2 of the first 11 lines have a cell in quotation marks"
 HEADER = ":1: ['English', 'German (de)'] look like names of columns"
 
@@ -19,19 +33,34 @@ HEADER = ":1: ['English', 'German (de)'] look like names of columns"
 @pytest.mark.parametrize(
     ("rows", "quoting", "expected"),
     [
-        ([("English", "German (de)"), *ROWS], csv.QUOTE_MINIMAL, [QUOTED, HEADER]),  # as spreadsheets save it
+        (
+            [("English", "German (de)"), *ROWS],
+            csv.QUOTE_MINIMAL,
+            [QUOTED, HEADER],
+        ),  # as spreadsheets save it
         (ROWS, csv.QUOTE_ALL, [": 10 of the first 10 lines have a cell in quotation marks"]),
         (ROWS[2:], csv.QUOTE_MINIMAL, []),
-        ([("Hi", "Hallo"), ("dog", "Hund"), ('"well"', '"so"'), ("cat", "Katze")], csv.QUOTE_NONE, []),
+        (
+            [("Hi", "Hallo"), ("dog", "Hund"), ('"well"', '"so"'), ("cat", "Katze")],
+            csv.QUOTE_NONE,
+            [],
+        ),
     ],
 )
 def test_tables_of_spreadsheets(
-    rows: list[tuple[str, str]], quoting: Any, expected: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    rows: list[tuple[str, str]],
+    quoting: Any,
+    expected: list[str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     table = tmp_path / "TABLE.TSV"
     with table.open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(
-            file, delimiter="\t", quoting=quoting, quotechar=None if quoting == csv.QUOTE_NONE else '"'
+            file,
+            delimiter="\t",
+            quoting=quoting,
+            quotechar=None if quoting == csv.QUOTE_NONE else '"',
         ).writerows(rows)
     assert run([*PREPARE, "--train", str(table), "--out", str(tmp_path / "data")]) == 0
     warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
@@ -40,15 +69,24 @@ def test_tables_of_spreadsheets(
         assert warning.startswith(f"warning: {table}{text}")
 
 
-@pytest.mark.parametrize(("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize"), ("a\rb", "line feeds")])
+@pytest.mark.parametrize(
+    ("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize"), ("a\rb", "line feeds")]
+)
 def test_marks_of_other_programs_are_warned_about_once_a_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], mark: str, advice: str
 ) -> None:
     source = [f"the dog sees {number} cats" for number in range(299)]
-    target = [f"der Hund {number} {mark}" if number % 3 == 1 else f"der Hund {number}" for number in range(300)]
+    target = [
+        f"der Hund {number} {mark}" if number % 3 == 1 else f"der Hund {number}"
+        for number in range(300)
+    ]
     for language, lines in (("en", [*source, f"one {mark}"]), ("de", target)):
-        (tmp_path / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (tmp_path / f"train.{language}").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
     assert run([*PREPARE, "--train", str(tmp_path / "train"), "--out", str(tmp_path / "data")]) == 0
-    (warning,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
+    (warning,) = [
+        line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")
+    ]
     assert "train.de:2: 100 of the first 300 lines" in warning
     assert advice in warning

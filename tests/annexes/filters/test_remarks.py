@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-REFERENCE = ["Der Hund läuft schnell über die Wiese.", "Er sagte „Ja“ zum U-Bahn-Plan.", "Das kostet 5,30 Euro."]
+REFERENCE = [
+    "Der Hund läuft schnell über die Wiese.",
+    "Er sagte „Ja“ zum U-Bahn-Plan.",
+    "Das kostet 5,30 Euro.",
+]
 
 Score = Callable[..., tuple[int, str, str]]
 
@@ -27,10 +31,18 @@ def write(name: str, lines: Sequence[str]) -> None:
 
 @pytest.mark.parametrize(
     ("metric", "noted"),
-    [("paper", True), ("bleu,codexglue", True), ("codexglue", False), ("multi-bleu-untokenised", False)],
+    [
+        ("paper", True),
+        ("bleu,codexglue", True),
+        ("codexglue", False),
+        ("multi-bleu-untokenised", False),
+    ],
 )
 def test_tokenized_text_is_noted(nmt_score: Score, metric: str, noted: bool) -> None:
-    write("good", ["Der Hund läuft schnell .", "Er sagte &quot; Ja &quot; .", "Das kostet 5,30 Euro ."])
+    write(
+        "good",
+        ["Der Hund läuft schnell .", "Er sagte &quot; Ja &quot; .", "Das kostet 5,30 Euro ."],
+    )
     code, _, err = nmt_score("good", "--ref", "reference", "--metric", metric)
     assert code == 0
     assert ("good looks tokenized (line 1)" in err) == noted
@@ -38,7 +50,12 @@ def test_tokenized_text_is_noted(nmt_score: Score, metric: str, noted: bool) -> 
 
 @pytest.mark.parametrize(
     ("line", "metric", "noted"),
-    [("der hund", "bleu", True), ("der hund", "bleu-lc", False), ("Der hund", "bleu", False), ("...", "bleu", False)],
+    [
+        ("der hund", "bleu", True),
+        ("der hund", "bleu-lc", False),
+        ("Der hund", "bleu", False),
+        ("...", "bleu", False),
+    ],
 )
 def test_lower_case_where_the_reference_is_cased_is_noted(
     nmt_score: Score, line: str, metric: str, noted: bool
@@ -48,7 +65,10 @@ def test_lower_case_where_the_reference_is_cased_is_noted(
     assert code == 0
     assert ("note: good has no upper case" in err) is noted
     write("uncased", ["漢字"] * 3)
-    assert "note: good has no upper case" not in nmt_score("good", "--ref", "uncased", "--metric", metric)[2]
+    assert (
+        "note: good has no upper case"
+        not in nmt_score("good", "--ref", "uncased", "--metric", metric)[2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,8 +91,12 @@ def test_bleu_of_words_where_there_are_few_spaces_is_noted(
     assert err.count("note: good has few spaces") == noted
 
 
-@pytest.mark.parametrize(("line", "noted"), [("Ein Hund läuft", True), ("Ein Hund läuft schnell", False)])
-def test_bleu_without_sequences_of_four_words_is_noted(nmt_score: Score, line: str, noted: bool) -> None:
+@pytest.mark.parametrize(
+    ("line", "noted"), [("Ein Hund läuft", True), ("Ein Hund läuft schnell", False)]
+)
+def test_bleu_without_sequences_of_four_words_is_noted(
+    nmt_score: Score, line: str, noted: bool
+) -> None:
     write("good", [line] * 3)
     for metric in ("bleu", "bleu,multi-bleu"):
         err = nmt_score("good", "--ref", "good", "--metric", metric)[2]

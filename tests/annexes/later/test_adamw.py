@@ -15,11 +15,15 @@ from nmt_cli.annexes.later.settings import AdamWConfig
 
 
 def test_the_updates_are_those_of_torch() -> None:
-    """With the same groups. What decays is found by a gradient of zero: matrices shrink, vectors stay."""
+    """With the same groups. What decays is found by a gradient of zero: matrices shrink, vectors
+    stay.
+    """
     torch.manual_seed(1)
     ours = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3), nn.LayerNorm(3))
     theirs = copy.deepcopy(ours)
-    optimizer = adamw(AdamWConfig(beta2=0.95, epsilon=1e-6, weight_decay=0.3), parameters=ours.parameters())
+    optimizer = adamw(
+        AdamWConfig(beta2=0.95, epsilon=1e-6, weight_decay=0.3), parameters=ours.parameters()
+    )
     matrices = [theirs[0].weight, theirs[1].weight]
     vectors = [theirs[1].bias, theirs[2].weight, theirs[2].bias]
     groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]

@@ -1,4 +1,6 @@
-"""Linear biases against the published slopes, values of another implementation, and the equation term by term."""
+"""Linear biases against the published slopes, values of another implementation, and the equation
+term by term.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,25 @@ from nmt_cli.layers.attention import AttentionMask
 
 
 def test_published_slopes() -> None:
-    """Section 3: 1/2, 1/4, ..., 1/256 for 8 heads; for 16, with 2^(-1/2) as first term and as ratio."""
+    """Section 3: 1/2, 1/4, ..., 1/256 for 8 heads; for 16, with 2^(-1/2) as first term and as
+    ratio.
+    """
     assert slopes(8).tolist() == [1 / 2**i for i in range(1, 9)]
     torch.testing.assert_close(slopes(16), torch.tensor([0.5**0.5]) ** torch.arange(1, 17))
 
 
 def test_causal_biases_are_those_of_another_implementation() -> None:
-    """build_alibi_tensor of transformers 5.23.0 (modeling_bloom.py), of 4 positions and 8 heads: heads 1, 2 and 8.
+    """build_alibi_tensor of transformers 5.23.0 (modeling_bloom.py), of 4 positions and 8 heads:
+    heads 1, 2 and 8.
 
-    It adds j times the slope, which differs from our -(i - j) times the slope by a constant of each query.
+    It adds j times the slope, which differs from our -(i - j) times the slope by a constant of each
+    query.
     """
-    biases = {0: [0.0, 0.5, 1.0, 1.5], 1: [0.0, 0.25, 0.5, 0.75], 7: [0.0, 0.003906, 0.007812, 0.011719]}
+    biases = {
+        0: [0.0, 0.5, 1.0, 1.5],
+        1: [0.0, 0.25, 0.5, 0.75],
+        7: [0.0, 0.003906, 0.007812, 0.011719],
+    }
     x = torch.zeros(1, 8, 4, 2)
     weights = AlibiAttention(AlibiAttentionConfig()).weights(x, x, AttentionMask(causal=True))
     for head, bias in biases.items():
@@ -40,6 +50,9 @@ def test_both_directions_have_one_slope(heads: int) -> None:
     for h in range(heads):
         slope = 2 ** (-8 * (h + 1) / heads)
         for i in range(6):
-            e = [math.exp(float(query[0, h, i] @ key[0, h, j]) / 2 - slope * abs(i - j)) for j in range(6)]
+            e = [
+                math.exp(float(query[0, h, i] @ key[0, h, j]) / 2 - slope * abs(i - j))
+                for j in range(6)
+            ]
             expected = sum(e[j] / sum(e) * value[0, h, j] for j in range(6))
             torch.testing.assert_close(found[0, h, i], expected, rtol=1e-4, atol=1e-5)

@@ -11,16 +11,22 @@ from nmt_cli.errors import UsageError
 
 
 def cosine(warmup: int, end: int, lowest: float = 0.1) -> Cosine:
-    config = CosineConfig(warmup_steps=warmup, learning_rate_scale=2.0, decay_steps=end, lowest_rate=lowest)
+    config = CosineConfig(
+        warmup_steps=warmup, learning_rate_scale=2.0, decay_steps=end, lowest_rate=lowest
+    )
     return Cosine(config, d_model=64)
 
 
 def test_the_rates_are_those_of_torch() -> None:
     schedule = cosine(warmup=5, end=20, lowest=0.25)
     assert schedule.peak == 2 * (64 * 5) ** -0.5
-    assert [schedule(step) for step in range(1, 6)] == pytest.approx([schedule.peak * step / 5 for step in range(1, 6)])
+    assert [schedule(step) for step in range(1, 6)] == pytest.approx(
+        [schedule.peak * step / 5 for step in range(1, 6)]
+    )
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=schedule.peak)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=15, eta_min=schedule.peak / 4)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimizer, T_max=15, eta_min=schedule.peak / 4
+    )
     for step in range(5, 21):
         assert schedule(step) == pytest.approx(theirs.get_last_lr()[0])
         optimizer.step()

@@ -1,4 +1,6 @@
-"""Frozen parameters: which they are, that they stay as they are, and that nothing is computed or kept for them."""
+"""Frozen parameters: which they are, that they stay as they are, and that nothing is computed or
+kept for them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from nmt_cli.training.start import model_without_weights
 
 Nmt = Callable[..., tuple[int, str, str]]
 SIZES = tiny_run.SIZES | {"num_layers": 2}
-run = partial(tiny_run.run, num_layers=2, max_steps=6, save_every=3, log_every=2, precision="float32")
+run = partial(
+    tiny_run.run, num_layers=2, max_steps=6, save_every=3, log_every=2, precision="float32"
+)
 
 
 def model_of(**settings: Any) -> Any:
@@ -43,7 +47,9 @@ def frozen(patterns: Sequence[str], **settings: Any) -> set[str]:
 
 
 def test_parts_and_patterns() -> None:
-    names = [name for name, _ in model_of(**SIZES, positions="learned", norm="pre").named_parameters()]
+    names = [
+        name for name, _ in model_of(**SIZES, positions="learned", norm="pre").named_parameters()
+    ]
     settings = {"positions": "learned", "norm": "pre"}
     encoder = {name for name in names if name.startswith("encoder")}
     assert "encoder_norm.weight" in encoder
@@ -63,7 +69,9 @@ def test_every_parameter_is_in_one_part(model: str) -> None:
     network = model_of(model=model)
     parts = network.parts()
     assert list(parts) == ["embeddings", "encoder", "decoder"]
-    found = Counter(id(weight) for part in parts.values() for module in part for weight in module.parameters())
+    found = Counter(
+        id(weight) for part in parts.values() for module in part for weight in module.parameters()
+    )
     for name, parameter in network.named_parameters():
         assert found[id(parameter)] == (0 if name.startswith("output") else 1), name
 
@@ -97,10 +105,23 @@ def test_a_model_of_a_plug_in_names_its_parts() -> None:
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        (["encodr"], r"--freeze encodr: the model has no parameter of this name. Did you mean encoder"),
-        (["encoder", "decoder.0.self_attn.*"], r"--freeze decoder.0.self_attn.*: .* Did you mean decoder.0"),
-        (["?"], r"It takes embeddings, encoder, decoder or a pattern of names such as target_embedding.weight"),
-        (["embeddings", "encoder", "decoder"], r"embeddings --freeze encoder --freeze decoder: nothing is left"),
+        (
+            ["encodr"],
+            r"--freeze encodr: the model has no parameter of this name. Did you mean encoder",
+        ),
+        (
+            ["encoder", "decoder.0.self_attn.*"],
+            r"--freeze decoder.0.self_attn.*: .* Did you mean decoder.0",
+        ),
+        (
+            ["?"],
+            r"It takes embeddings, encoder, decoder or a pattern of names such as "
+            r"target_embedding.weight",
+        ),
+        (
+            ["embeddings", "encoder", "decoder"],
+            r"embeddings --freeze encoder --freeze decoder: nothing is left",
+        ),
     ],
 )
 def test_patterns_that_are_refused(patterns: list[str], message: str) -> None:
@@ -119,7 +140,11 @@ def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:
     ("freeze", "names", "more"),
     [
         (("encoder",), "encoder*", {}),
-        (("embeddings", "decoder.1.*"), "*_embedding.* decoder.1.*", {"optimizer": "sgd", "clip_norm": 0.1}),
+        (
+            ("embeddings", "decoder.1.*"),
+            "*_embedding.* decoder.1.*",
+            {"optimizer": "sgd", "clip_norm": 0.1},
+        ),
         (
             ("embeddings", "encoder"),
             "*_embedding.* encoder*",
@@ -130,12 +155,16 @@ def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:
 def test_they_keep_their_values_bit_for_bit(
     freeze: tuple[str, ...], names: str, more: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
-    """All others move; there is a state of the optimizer for these alone, and a stop changes nothing."""
+    """All others move; there is a state of the optimizer for these alone, and a stop changes
+    nothing.
+    """
     run(tiny_data, tmp_path / "before", **more, max_steps=1, learning_rate_scale=0.0)
     run(tiny_data, tmp_path / "whole", **more, freeze=freeze)
     (before, _), (after, states) = tensors_of(tmp_path / "before"), tensors_of(tmp_path / "whole")
     same = {name for name, weight in before.items() if torch.equal(weight, after[name])}
-    expected = {name for name in before if any(fnmatchcase(name, pattern) for pattern in names.split())}
+    expected = {
+        name for name in before if any(fnmatchcase(name, pattern) for pattern in names.split())
+    }
     assert same == expected
     assert len(states) == len(before) - len(expected)
     run(tiny_data, tmp_path / "parts", **more, freeze=freeze, max_steps=3)
@@ -148,7 +177,12 @@ def test_they_keep_their_values_bit_for_bit(
 
 def test_the_command(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     """The flag is repeated, recorded, shown, and cannot change in a resumed run."""
-    settings = SIZES | {"batch_tokens": 500, "device": "cpu", "sustained_tflops": 1, "peak_tflops": 1}
+    settings = SIZES | {
+        "batch_tokens": 500,
+        "device": "cpu",
+        "sustained_tflops": 1,
+        "peak_tflops": 1,
+    }
     flags = [*tiny_run.words(settings), "--freeze", "embeddings", "--freeze", "encoder.0.*"]
     model = model_of(**SIZES)
     freeze(model, ["embeddings", "encoder.0.*"])
@@ -159,8 +193,15 @@ def test_the_command(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     recorded = json.loads((tmp_path / "run" / "config.json").read_text())
     assert recorded["training"]["freeze"] == ["embeddings", "encoder.0.*"]
     code, _, err = nmt("train", tiny_data, *flags[:-2], "--max-steps", 4, "--out", tmp_path / "run")
-    assert (code, "--training.freeze was embeddings encoder.0.*, now embeddings" in err) == (2, True), err
+    assert (code, "--training.freeze was embeddings encoder.0.*, now embeddings" in err) == (
+        2,
+        True,
+    ), err
     code, out, _ = nmt("train", tiny_data, *flags, "--dry-run", "--json")
     shown = json.loads(out)
-    assert (code, shown["trained_parameters"], "training_step_flops" in shown) == (0, learning, False)
+    assert (code, shown["trained_parameters"], "training_step_flops" in shown) == (
+        0,
+        learning,
+        False,
+    )
     assert shown["config"]["training"]["freeze"] == ["embeddings", "encoder.0.*"]

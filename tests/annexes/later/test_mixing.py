@@ -29,7 +29,9 @@ def corpus(*parts: tuple[str, int, float], data: str = "/home/data") -> Any:
     return SimpleNamespace(parts=made)
 
 
-def mixture(corpus: Any, temperature: float, stages: Sequence[str]) -> list[tuple[int, list[float]]]:
+def mixture(
+    corpus: Any, temperature: float, stages: Sequence[str]
+) -> list[tuple[int, list[float]]]:
     """The first epoch of each stage, and the weights of the parts in it."""
     mixing = Mixing(MixingConfig(temperature, tuple(stages)), corpus=corpus)
     own = [part.weight for part in corpus.parts]
@@ -42,7 +44,9 @@ NOISY = corpus(("corpus/bt", 4000, 1), ("corpus/clean", 1000, 2))
 def test_stages() -> None:
     found = mixture(NOISY, 1.0, ["bt clean until 2", "bt*0.5 clean*3 until 5", "clean"])
     assert found == [(0, [1, 2]), (2, [0.5, 6]), (5, [0, 2])]
-    mixing = Mixing(MixingConfig(1.0, ("bt clean until 2", "bt*0.5 clean*3 until 5", "clean")), corpus=NOISY)
+    mixing = Mixing(
+        MixingConfig(1.0, ("bt clean until 2", "bt*0.5 clean*3 until 5", "clean")), corpus=NOISY
+    )
     assert [mixing.weights(epoch, [1, 2]) for epoch in (1, 2, 4, 5, 99)] == [
         found[stage][1] for stage in (0, 1, 1, 2, 2)
     ]
@@ -58,7 +62,9 @@ def test_stages() -> None:
     temperature=st.floats(1.01, 100),
 )
 def test_shares_by_temperature(parts: list[tuple[int, int]], temperature: float) -> None:
-    """p_i is proportional to q_i^(1/T), where q_i is the share by size and weight, and the epoch keeps its size."""
+    """p_i is proportional to q_i^(1/T), where q_i is the share by size and weight, and the epoch
+    keeps its size.
+    """
     text = corpus(*((f"part-{i}", size, weight) for i, (size, weight) in enumerate(parts)))
     ((begin, weights),) = mixture(text, temperature, ())
     amounts = np.array([size for size, _ in parts]) * weights
@@ -83,11 +89,19 @@ def test_names() -> None:
     """A part is named by the end of a path: of its directory, or of the prefix of its text."""
     one = corpus(("x/train", 5, 1), ("y/train", 5, 1), data="/data/one")
     assert labels(one.parts) == ["one/train", "one/train"]
-    for name, weights in (("train", [1, 1]), ("one", [1, 1]), ("/data/one", [1, 1]), ("x/train", [1, 0])):
+    for name, weights in (
+        ("train", [1, 1]),
+        ("one", [1, 1]),
+        ("/data/one", [1, 1]),
+        ("x/train", [1, 0]),
+    ):
         assert mixture(one, 1.0, [name])[0][1] == weights
     two = [Part(0, 5, 1, Path("/d/one"), "train"), Part(5, 9, 1, Path("/d/two"), "train")]
     assert labels(two) == ["one", "two"]
-    tagged = [Part(0, 1, 1, Path("/d"), "text/a@<bt>"), Part(1, 3, 1, Path("/d"), "b.en\tb.de@<2de> <bt>")]
+    tagged = [
+        Part(0, 1, 1, Path("/d"), "text/a@<bt>"),
+        Part(1, 3, 1, Path("/d"), "b.en\tb.de@<2de> <bt>"),
+    ]
     assert [names(part)[1:] for part in tagged] == [[Path("text/a")], [Path("b.en"), Path("b.de")]]
     assert names(Part(0, 5, 1, Path("/d/one"))) == [Path("/d/one")]
 
@@ -95,11 +109,23 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        (["bt until 2", "celan"], "--stage 'celan': no part of the training text is called celan. Did you mean clean?"),
-        (["bt", "clean"], "--stage 'bt': it is not the last stage, so it needs a last epoch: until 1, or later"),
-        (["bt until 2", "clean until 2", "bt"], "--stage 'clean until 2': it is not the last stage, so .* until 3"),
+        (
+            ["bt until 2", "celan"],
+            "--stage 'celan': no part of the training text is called celan. Did you mean clean?",
+        ),
+        (
+            ["bt", "clean"],
+            "--stage 'bt': it is not the last stage, so it needs a last epoch: until 1, or later",
+        ),
+        (
+            ["bt until 2", "clean until 2", "bt"],
+            "--stage 'clean until 2': it is not the last stage, so .* until 3",
+        ),
         (["bt until 0", "clean"], "so it needs a last epoch: until 1"),
-        (["bt until 3"], "--stage 'bt until 3': the last stage has no last epoch: leave out `until 3`"),
+        (
+            ["bt until 3"],
+            "--stage 'bt until 3': the last stage has no last epoch: leave out `until 3`",
+        ),
         (["bt until soon"], "no part of the training text is called until"),
         (["bt*0"], "the weight must be above 0 and at most 1000, not 0"),
         (["bt*-1"], "the weight must be above 0 and at most 1000, not -1"),

@@ -1,4 +1,6 @@
-"""`nmt train --stage` and `--mix-temperature`: what a run says, its length, and that it is resumed exactly."""
+"""`nmt train --stage` and `--mix-temperature`: what a run says, its length, and that it is resumed
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from nmt_cli.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
 TINY = "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --batch-tokens 800 --log-every 1 --device cpu".split()
-STAGES = ("--stage", "noisy*0.3 clean*0.5 until 1", "--stage", "noisy*0.3 until 2", "--stage", "clean*1.5")
+STAGES = (
+    "--stage",
+    "noisy*0.3 clean*0.5 until 1",
+    "--stage",
+    "noisy*0.3 until 2",
+    "--stage",
+    "clean*1.5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +34,12 @@ def data(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = (tiny_data.parent / f"train.{language}").read_text().splitlines(keepends=True)
         for name, part in (("noisy", lines[:700]), ("clean", lines[700:])):
             (folder / f"{name}.{language}").write_text("".join(part))
-    words = ["--source-lang=en", "--target-lang=de", f"--train={folder / 'noisy'}", f"--train={folder / 'clean'}*2"]
+    words = [
+        "--source-lang=en",
+        "--target-lang=de",
+        f"--train={folder / 'noisy'}",
+        f"--train={folder / 'clean'}*2",
+    ]
     with pytest.raises(SystemExit) as end:
         main(["prepare", *words, f"--subwords-from={tiny_data}", f"--out={folder / 'data'}"])
     assert not end.value.code
@@ -54,7 +68,9 @@ def test_stages_are_resumed_exactly(nmt: Run, data: Path, tmp_path: Path) -> Non
         assert nmt(*given, "--max-steps", 1000, "--max-epochs", 4, "--out", run)[0] == 0
         found = checkpoint.load_weights(checkpoint.locate(run))
         assert all(torch.equal(found[name], weight) for name, weight in expected.items())
-    code, _, err = nmt("train", data, *TINY, "--mix-temperature", 5, "--max-epochs", 9, "--out", tmp_path / "whole")
+    code, _, err = nmt(
+        "train", data, *TINY, "--mix-temperature", 5, "--max-epochs", 9, "--out", tmp_path / "whole"
+    )
     assert (code, "this run was started with other settings: " in err) == (2, True), err
 
 
@@ -62,24 +78,44 @@ def test_parts_are_directories_too(nmt: Run, data: Path, tmp_path: Path) -> None
     """With the sentences that another way of writing the same weights gives, bit for bit."""
     words = ["--source-lang=en", "--target-lang=de", f"--subwords-from={data}"]
     for name in ("noisy", "clean"):
-        assert nmt("prepare", *words, f"--train={data.parent / name}", f"--out={tmp_path / name}")[0] == 0
+        assert (
+            nmt("prepare", *words, f"--train={data.parent / name}", f"--out={tmp_path / name}")[0]
+            == 0
+        )
     given = ("train", tmp_path / "noisy", tmp_path / "clean", *TINY, "--max-steps", 3)
     assert nmt(*given, "--out", tmp_path / "first", "--stage", "noisy*0.5 clean*2")[0] == 0
-    given = ("train", f"{tmp_path / 'noisy'}*0.5", f"{tmp_path / 'clean'}*2", *TINY, "--max-steps", 3)
+    given = (
+        "train",
+        f"{tmp_path / 'noisy'}*0.5",
+        f"{tmp_path / 'clean'}*2",
+        *TINY,
+        "--max-steps",
+        3,
+    )
     assert nmt(*given, "--out", tmp_path / "second")[0] == 0
-    first, second = (checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("first", "second"))
+    first, second = (
+        checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("first", "second")
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert nmt("train", "--resume", tmp_path / "first", "--max-steps", 4)[0] == 0
 
 
 def test_a_temperature(nmt: Run, data: Path, tmp_path: Path) -> None:
-    code, _, err = nmt("train", data, *TINY, "--max-steps", 1, "--mix-temperature", 1e9, "--out", tmp_path / "run")
-    assert (code, "epoch 1 on: noisy x 0.7857 (550 pairs), clean x 2.75 (550 pairs)\n" in err) == (0, True), err
+    code, _, err = nmt(
+        "train", data, *TINY, "--max-steps", 1, "--mix-temperature", 1e9, "--out", tmp_path / "run"
+    )
+    assert (code, "epoch 1 on: noisy x 0.7857 (550 pairs), clean x 2.75 (550 pairs)\n" in err) == (
+        0,
+        True,
+    ), err
 
 
 def test_errors(nmt: Run, data: Path, tmp_path: Path) -> None:
     for words, message in (
-        (["--stage", "noise"], "--stage 'noise': no part of the training text is called noise. Did you mean noisy?"),
+        (
+            ["--stage", "noise"],
+            "--stage 'noise': no part of the training text is called noise. Did you mean noisy?",
+        ),
         (["--mix-temperature", "0.5"], "--mix-temperature must be at least 1"),
     ):
         code, _, err = nmt("train", data, *TINY, *words, "--out", tmp_path / "run")

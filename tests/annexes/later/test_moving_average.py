@@ -43,7 +43,9 @@ def averaged(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def raw_weights(folder: Path) -> dict[str, Tensor]:
     tensors = checkpoint.load_training(folder).tensors
-    return {name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)}
+    return {
+        name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)
+    }
 
 
 def test_it_is_that_of_torch_after_its_first_steps() -> None:
@@ -67,15 +69,22 @@ def test_it_is_that_of_torch_after_its_first_steps() -> None:
 def test_training_is_as_without_it_and_checkpoints_have_the_average(
     averaged: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """The weights that training goes on from are bit for bit those of a run without it; their average by hand."""
+    """The weights that training goes on from are bit for bit those of a run without it; their
+    average by hand.
+    """
     run(tiny_data, tmp_path / "plain")
-    plain = [checkpoint.load_weights(folder) for folder in checkpoint.checkpoints_of(tmp_path / "plain")]
+    plain = [
+        checkpoint.load_weights(folder) for folder in checkpoint.checkpoints_of(tmp_path / "plain")
+    ]
     folders = checkpoint.checkpoints_of(averaged)
     for expected, folder in zip(plain, folders, strict=True):
         raw = raw_weights(folder)
         assert raw.keys() == expected.keys()
         assert all(torch.equal(raw[name], weight) for name, weight in expected.items())
-    means = [{name: weight.double() for name, weight in checkpoint.load_weights(folder).items()} for folder in folders]
+    means = [
+        {name: weight.double() for name, weight in checkpoint.load_weights(folder).items()}
+        for folder in folders
+    ]
     for step in range(2, 7):
         d = min(DECAY, (1 + step) / (10 + step))
         for name, weight in means[step - 1].items():
@@ -107,13 +116,19 @@ def test_validation_is_of_the_average(averaged: Path, tiny_data: Path) -> None:
     computing.fit(torch.nn.Module(), criterion)
     load = computing.loader(load_batch, None, bins=False)
     world, valid = World(0, 1, torch.device("cpu")), Corpus.open(tiny_data, "valid")
-    for folder, record in zip(checkpoint.checkpoints_of(averaged), tiny_run.metrics(averaged), strict=True):
+    for folder, record in zip(
+        checkpoint.checkpoints_of(averaged), tiny_run.metrics(averaged), strict=True
+    ):
         model, _ = checkpoint.load_model(folder)
-        losses = validation_loss(Objective(model, criterion, "float32"), valid, world, load, tokens=4096)
+        losses = validation_loss(
+            Objective(model, criterion, "float32"), valid, world, load, tokens=4096
+        )
         assert losses["loss"] == record["validation_loss"]
 
 
-def test_it_can_be_averaged_and_not_changed(averaged: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_it_can_be_averaged_and_not_changed(
+    averaged: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     average(AverageOptions(paths=(averaged,), last=2, out=tmp_path / "mean"))
     last = [checkpoint.load_weights(folder) for folder in checkpoint.checkpoints_of(averaged)[-2:]]
     for name, weight in checkpoint.load_weights(tmp_path / "mean").items():

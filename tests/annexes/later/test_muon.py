@@ -32,13 +32,17 @@ def test_the_steps_are_those_of_torch() -> None:
     optimizer = muon(MuonConfig(**settings, momentum=0.9, matrix_rate=3.0), parameters=ours)
     matrices, others = theirs[:-2], theirs[-2:]
     expected = [
-        torch.optim.Muon(matrices, lr=0.0, weight_decay=0.3, momentum=0.9, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(
+            matrices, lr=0.0, weight_decay=0.3, momentum=0.9, adjust_lr_fn="match_rms_adamw"
+        ),
         torch.optim.AdamW(others[:1], lr=0.0, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.3),
         torch.optim.AdamW(others[1:], lr=0.0, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.0),
     ]
     for step in range(5):
         for mine, other in zip(ours, theirs, strict=True):
-            mine.grad, other.grad = (torch.randn(mine.shape, generator=torch.manual_seed(step)) for _ in range(2))
+            mine.grad, other.grad = (
+                torch.randn(mine.shape, generator=torch.manual_seed(step)) for _ in range(2)
+            )
         for group in optimizer.param_groups:
             group["lr"] = 0.01 * step
         for each, factor in zip(expected, (3.0, 1.0, 1.0), strict=True):
@@ -49,9 +53,18 @@ def test_the_steps_are_those_of_torch() -> None:
         torch.testing.assert_close(mine, other)
 
 
-@given(rows=st.integers(1, 40), columns=st.integers(1, 40), seed=st.integers(0, 99), size=st.floats(1e-4, 1e4))
-def test_a_step_has_singular_values_near_one(rows: int, columns: int, seed: int, size: float) -> None:
-    """And the singular vectors of the gradient, beside the smallest values, which five steps do not reach."""
+@given(
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 40),
+    seed=st.integers(0, 99),
+    size=st.floats(1e-4, 1e4),
+)
+def test_a_step_has_singular_values_near_one(
+    rows: int, columns: int, seed: int, size: float
+) -> None:
+    """And the singular vectors of the gradient, beside the smallest values, which five steps do not
+    reach.
+    """
     gradient = torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     u, values, v = torch.linalg.svd(gradient[0], full_matrices=False)
     found = u.mT @ orthogonalised(gradient)[0].float() @ v.mT
@@ -66,7 +79,11 @@ def test_of_a_transformer_it_trains_the_matrices_of_the_layers(separate: bool) -
     registry.discover()
     flags = {**TINY, "optimizer": "muon", "positions": "learned"}
     config = resolve(TrainingConfig, flags)
-    sizes = {"source_vocabulary_size": 16, "target_vocabulary_size": 16, "shared_vocabulary": not separate}
+    sizes = {
+        "source_vocabulary_size": 16,
+        "target_vocabulary_size": 16,
+        "shared_vocabulary": not separate,
+    }
     model = registry.build(config["model"], attention=config["attention"], **sizes)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     prepared(model, config)
@@ -80,8 +97,15 @@ def test_of_a_transformer_it_trains_the_matrices_of_the_layers(separate: bool) -
 
 
 def test_a_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
-    """With an epoch's end in between, after which updates are larger, and sub-layers that begin with zero."""
-    settings = {"optimizer": "muon", "batch_growth": 3, "query_key_norm": True, "zero_sublayers": True}
+    """With an epoch's end in between, after which updates are larger, and sub-layers that begin
+    with zero.
+    """
+    settings = {
+        "optimizer": "muon",
+        "batch_growth": 3,
+        "query_key_norm": True,
+        "zero_sublayers": True,
+    }
     run(tiny_data, tmp_path / "whole", **settings)
     run(tiny_data, tmp_path / "parts", **settings, max_steps=4)
     run(tiny_data, tmp_path / "parts", **settings)

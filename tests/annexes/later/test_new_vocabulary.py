@@ -23,7 +23,13 @@ from nmt_cli.training.origin import Origin
 from nmt_cli.training.settings import TrainingConfig
 
 SETTINGS = {
-    "transformer": {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2, "output_bias": True},
+    "transformer": {
+        "num_layers": 1,
+        "d_model": 16,
+        "d_ff": 32,
+        "num_heads": 2,
+        "output_bias": True,
+    },
     "gnmt": {"num_layers": 2, "d_model": 16},
 }
 SHORT = "--batch-tokens 500 --log-every 1 --device cpu --max-steps 2".split()
@@ -43,7 +49,9 @@ def model_of(model: str, task: TranslationTask, seed: int) -> Any:
     config = resolve(TrainingConfig, {"model": model, **SETTINGS[model]})
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        built = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
+        built = registry.build(
+            config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task)
+        )
         for parameter in built.parameters():
             torch.nn.init.normal_(parameter)
     return config, built
@@ -65,22 +73,38 @@ def test_rows_are_matched_by_piece(model: str, before: bool, after: bool) -> Non
     _, initial = model_of(model, new, 2)
     lines: list[str] = []
     origin = Origin({"path": "checkpoint"}, checkpoint.weights_of(former), old)
-    checkpoint.assign_weights(found, weights_for(found, new, config, origin, lines.append), "checkpoint")
+    checkpoint.assign_weights(
+        found, weights_for(found, new, config, origin, lines.append), "checkpoint"
+    )
     biases = ["output_bias"] if model == "transformer" else ["output.weight"]
     embeddings = [("source_embedding.weight", "source"), ("target_embedding.weight", "target")]
     for name, side in [*embeddings, *((name, "target") for name in biases)]:
         theirs = rows_by_piece(former, old, name, side)
-        if "embedding" in name and not after and model == "transformer":  # one matrix: of both sides, the target first
-            theirs = {piece: row for each in embeddings for piece, row in rows_by_piece(former, old, *each).items()}
+        if (
+            "embedding" in name and not after and model == "transformer"
+        ):  # one matrix: of both sides, the target first
+            theirs = {
+                piece: row
+                for each in embeddings
+                for piece, row in rows_by_piece(former, old, *each).items()
+            }
         ours, start = (rows_by_piece(each, new, name, side) for each in (found, initial))
         for piece, row in ours.items():
             assert torch.equal(row, theirs.get(piece, start[piece])), (name, piece)
         assert {*ours} & {*theirs} > {*SPECIAL_SYMBOLS, "a", "b", "c"}
-    rows = {name for each, task in ((config, old), (config, new)) for name, _ in vocabulary_rows(each, task).values()}
+    rows = {
+        name
+        for each, task in ((config, old), (config, new))
+        for name, _ in vocabulary_rows(each, task).values()
+    }
     others = [name for name, _ in found.named_parameters() if name not in rows]
     assert len(others) > 5
-    assert all(torch.equal(found.get_parameter(name), former.get_parameter(name)) for name in others)
-    assert [line.split()[3] for line in lines if "taken over" in line] == (["source", "target"] if after else ["joint"])
+    assert all(
+        torch.equal(found.get_parameter(name), former.get_parameter(name)) for name in others
+    )
+    assert [line.split()[3] for line in lines if "taken over" in line] == (
+        ["source", "target"] if after else ["joint"]
+    )
 
 
 def test_the_counts_are_told() -> None:
@@ -109,9 +133,26 @@ def test_it_must_be_asked_for_and_is_resumed(
     """By both commands, also before the first checkpoint, and to the same bits."""
     sizes = "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --dropout 0".split()
     assert train(tiny_data, *sizes, *SHORT, "--out", tmp_path / "origin")[0] == 0
-    options = PrepareOptions(out=tmp_path / "data", train=(str(tiny_data.parent / "train"),), workers=1)
-    prepare(options, {"source_lang": "en", "target_lang": "de", "vocab_size": 90, "separate_vocabularies": separate})
-    given = (tmp_path / "data", "--init-from", tmp_path / "origin", *SHORT, "--out", tmp_path / "run")
+    options = PrepareOptions(
+        out=tmp_path / "data", train=(str(tiny_data.parent / "train"),), workers=1
+    )
+    prepare(
+        options,
+        {
+            "source_lang": "en",
+            "target_lang": "de",
+            "vocab_size": 90,
+            "separate_vocabularies": separate,
+        },
+    )
+    given = (
+        tmp_path / "data",
+        "--init-from",
+        tmp_path / "origin",
+        *SHORT,
+        "--out",
+        tmp_path / "run",
+    )
     code, err = train(*given)
     assert (code, "Or give --new-vocabulary:" in err) == (1, True), err
     for more in (("--dry-run",), ()):
@@ -130,6 +171,8 @@ def test_it_must_be_asked_for_and_is_resumed(
     assert train("--resume", run, "--max-steps", 3)[0] == 0
 
 
-def test_without_a_checkpoint_it_has_no_meaning(train: Callable[..., tuple[int, str]], tiny_data: Path) -> None:
+def test_without_a_checkpoint_it_has_no_meaning(
+    train: Callable[..., tuple[int, str]], tiny_data: Path
+) -> None:
     code, err = train(tiny_data, "--new-vocabulary", "--out", "run")
     assert (code, "--new-vocabulary is for --init-from" in err) == (2, True), err

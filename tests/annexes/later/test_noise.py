@@ -32,8 +32,14 @@ def test_the_setting() -> None:
     [
         ("uper=0.1", "--noise: 'uper' is not a kind of noise. Did you mean upper?"),
         ("upper=0.1,upper=0.2", "'upper' is there twice"),
-        *((f"typos{value}", "typos takes a probability from 0 to 1, such as typos=0.05") for value in ("", "=", "=x")),
-        *((f"typos={value}", "typos takes a probability from 0 to 1") for value in ("1.1", "-0.1", "nan", "1e-1")),
+        *(
+            (f"typos{value}", "typos takes a probability from 0 to 1, such as typos=0.05")
+            for value in ("", "=", "=x")
+        ),
+        *(
+            (f"typos={value}", "typos takes a probability from 0 to 1")
+            for value in ("1.1", "-0.1", "nan", "1e-1")
+        ),
         ("upper=0.6,title=0.5", "upper and title exclude each other"),
     ],
 )
@@ -47,7 +53,11 @@ def test_a_wrong_setting(text: str, message: str) -> None:
     ("kind", "text", "expected"),
     [
         ("upper", "die Straße , isn &apos;t <2de> it ?", "DIE STRASSE , ISN &apos;T <2de> IT ?"),
-        ("title", "\"a man isn't in (the) <bt> sun &quot;x", "\"A Man Isn't In (The) <bt> Sun &quot;x"),
+        (
+            "title",
+            "\"a man isn't in (the) <bt> sun &quot;x",
+            "\"A Man Isn't In (The) <bt> Sun &quot;x",
+        ),
         ("title", "well-known 3rd &amp; élan", "Well-known 3rd &amp; Élan"),
         ("no_final_stop", "A man .", "A man"),
         ("no_final_stop", "A man.", "A man"),
@@ -64,14 +74,19 @@ def test_a_change(kind: str, text: str, expected: str) -> None:
 
 def test_capitals_change_both_sides_and_the_rest_the_source_only() -> None:
     expected = {"upper": ("A MAN .", "EIN MANN ."), "title": ("A Man .", "Ein Mann .")}
-    expected |= {"no_final_stop": ("a man", "ein mann ."), "typos": (changed("typos", "a man ."), "ein mann .")}
+    expected |= {
+        "no_final_stop": ("a man", "ein mann ."),
+        "typos": (changed("typos", "a man ."), "ein mann ."),
+    }
     for kind, pair in expected.items():
         assert altered([kind], Random(1), "a man .", "ein mann .") == pair
 
 
 @given(texts, st.integers(0, 1000))
 def test_typos_keep_words_markup_and_what_is_no_letter(text: str, seed: int) -> None:
-    """A typo changes the length by one at most, and there is one for each 20 characters, where there are letters."""
+    """A typo changes the length by one at most, and there is one for each 20 characters, where
+    there are letters.
+    """
     found = changed("typos", text, seed)
     typos = max(1, len(text) // CHARACTERS_PER_TYPO)
     assert [c for c in found if not c.isalpha()] == [c for c in text if not c.isalpha()]

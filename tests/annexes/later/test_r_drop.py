@@ -31,7 +31,9 @@ PAIRS = [([5, 6, 7], [8, 9]), ([10], [11, 12, 13, 14, 15, 16]), ([17] * 9, [18, 
 def model() -> Any:
     registry.discover()
     torch.manual_seed(3)
-    config = TransformerConfig(num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=0.3, output_bias=True)
+    config = TransformerConfig(
+        num_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=0.3, output_bias=True
+    )
     attention = registry.find("attention", "full").config()
     sizes = {"source_vocabulary_size": 23, "target_vocabulary_size": 23, "shared_vocabulary": True}
     return registry.build(config, attention=attention, **sizes)
@@ -51,7 +53,10 @@ def test_it_is_the_plain_loss(model: Any, alpha: float) -> None:
     first, second = (model(batch.source, batch.target_in) for _ in range(2))
     real = batch.target_out != PAD
     both = [each[real].log_softmax(1) for each in (first, second)]
-    entropies = [F.cross_entropy(p, batch.target_out[real], reduction="sum", label_smoothing=0.1) for p in both]
+    entropies = [
+        F.cross_entropy(p, batch.target_out[real], reduction="sum", label_smoothing=0.1)
+        for p in both
+    ]
     nlls = [F.nll_loss(p, batch.target_out[real], reduction="sum") for p in both]
     divergences = [F.kl_div(p, q, reduction="sum", log_target=True) for p, q in (both, both[::-1])]
     assert min(divergences) > 0.1
@@ -71,7 +76,9 @@ def test_it_is_the_plain_loss(model: Any, alpha: float) -> None:
 def test_validation_is_cross_entropy(model: Any) -> None:
     batch = collate(*([np.array(pair[side]) for pair in PAIRS] for side in (0, 1)))
     model.eval()
-    losses = [criterion(RDropConfig())(model, batch) for criterion in (RDrop, LabelSmoothedCrossEntropy)]
+    losses = [
+        criterion(RDropConfig())(model, batch) for criterion in (RDrop, LabelSmoothedCrossEntropy)
+    ]
     assert losses[0] == losses[1]
 
 
@@ -80,13 +87,21 @@ def test_bins_give_the_loss_of_padded_sentences(
     precision: str, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU. Without dropout, so that both draw the same, and the divergence is zero."""
-    settings = {"criterion": "r_drop", "precision": precision, "compile": False, "dropout": 0.0, "max_steps": 1}
+    settings = {
+        "criterion": "r_drop",
+        "precision": precision,
+        "compile": False,
+        "dropout": 0.0,
+        "max_steps": 1,
+    }
     run(tiny_data, tmp_path / "padded", **settings)
     like_a_gpu(monkeypatch)
     run(tiny_data, tmp_path / "packed", **settings)
     (padded,), (packed,) = (metrics(tmp_path / name) for name in ("padded", "packed"))
     for name in ("loss", "nll", "gradient_norm"):
-        assert packed[name] == pytest.approx(padded[name], rel=1e-4 if precision == "float32" else 2e-2)
+        assert packed[name] == pytest.approx(
+            padded[name], rel=1e-4 if precision == "float32" else 2e-2
+        )
 
 
 def test_a_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
@@ -98,7 +113,9 @@ def test_a_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("resumed", [True, False])  # else the same command again
-def test_a_run_of_version_1_0_keeps_twice_the_weight(resumed: bool, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_of_version_1_0_keeps_twice_the_weight(
+    resumed: bool, tiny_data: Path, tmp_path: Path
+) -> None:
     settings = {"criterion": "r_drop", "dropout": 0.3, "save_every": 2, "log_every": 1}
     run(tiny_data, tmp_path / "doubled", r_drop_alpha=6.0, max_steps=4, **settings)
     run(tiny_data, tmp_path / "old", r_drop_alpha=6.0, max_steps=2, **settings)
@@ -112,5 +129,7 @@ def test_a_run_of_version_1_0_keeps_twice_the_weight(resumed: bool, tiny_data: P
     else:
         run(tiny_data, tmp_path / "old", r_drop_alpha=3.0, max_steps=4, **settings)
     assert json.loads(path.read_text())["criterion"]["sum_of_passes"] is False
-    old, doubled = ([line["loss"] for line in metrics(tmp_path / name)] for name in ("old", "doubled"))
+    old, doubled = (
+        [line["loss"] for line in metrics(tmp_path / name)] for name in ("old", "doubled")
+    )
     assert old == doubled

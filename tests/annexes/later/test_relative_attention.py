@@ -17,7 +17,9 @@ B, H, N, D_K, D_V = 2, 3, 7, 4, 5
 
 def relative(k: int) -> RelativeAttention:
     torch.manual_seed(0)
-    return RelativeAttention(RelativeAttentionConfig(clipping_distance=k), d_k=D_K, d_v=D_V).requires_grad_(False)
+    return RelativeAttention(
+        RelativeAttentionConfig(clipping_distance=k), d_k=D_K, d_v=D_V
+    ).requires_grad_(False)
 
 
 def drawn() -> tuple[Tensor, Tensor, Tensor]:
@@ -26,8 +28,12 @@ def drawn() -> tuple[Tensor, Tensor, Tensor]:
     return query, key, torch.randn(B, H, N, D_V, generator=random)
 
 
-def by_equations(kernel: RelativeAttention, k: int, *qkv: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    """Equations 3 and 4: e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_z) and z_i = sum over j of alpha_ij (v_j + a^V_ij)."""
+def by_equations(
+    kernel: RelativeAttention, k: int, *qkv: Tensor, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Equations 3 and 4: e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_z) and z_i = sum over j of alpha_ij
+    (v_j + a^V_ij).
+    """
     query, key, value = qkv
     z, alpha = torch.zeros_like(value), torch.zeros(B, H, N, N)
     for b in range(B):
@@ -61,4 +67,10 @@ def test_every_position_of_the_table_learns_unless_it_is_out_of_reach() -> None:
     kernel(*drawn(), AttentionMask(causal=True)).square().sum().backward()
     for table in (kernel.a_k, kernel.a_v):
         assert table.grad is not None
-        assert table.grad.abs().sum(1).bool().tolist() == [True, True, True, False, False]  # the past, and itself
+        assert table.grad.abs().sum(1).bool().tolist() == [
+            True,
+            True,
+            True,
+            False,
+            False,
+        ]  # the past, and itself

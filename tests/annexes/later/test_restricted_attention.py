@@ -55,7 +55,9 @@ def banded(query: Tensor, key: Tensor, value: Tensor, r: int, mask: AttentionMas
 def test_it_is_full_attention_with_a_band_mask(
     n: int, r: int, causal: bool, lengths: list[int] | None, seed: int
 ) -> None:
-    """Outputs and gradients; lengths are rarely multiples of the blocks, and padding may hide whole neighbourhoods."""
+    """Outputs and gradients; lengths are rarely multiples of the blocks, and padding may hide whole
+    neighbourhoods.
+    """
     mask = AttentionMask(None if lengths is None else padding_of(lengths, n), causal)
     ours, theirs = drawn(n, seed), drawn(n, seed)
     out, expected = restricted(r)(*ours, mask), banded(*theirs, r, mask)

@@ -12,7 +12,8 @@ from nmt_cli.errors import UsageError
 from nmt_cli.layers.attention import AttentionMask
 from nmt_cli.layers.layout import Past
 
-# apply_rotary_pos_emb of transformers 5.23.0 (modeling_llama.py), for [1, 2, 3, 4, 5, 6] at positions 0, 3 and 100.
+# apply_rotary_pos_emb of transformers 5.23.0 (modeling_llama.py), for [1, 2, 3, 4, 5, 6] at
+# positions 0, 3 and 100.
 REFERENCE = torch.tensor(
     [
         [1.000000, 2.000000, 3.000000, 4.000000, 5.000000, 6.000000],
@@ -24,13 +25,17 @@ REFERENCE = torch.tensor(
 
 def test_it_agrees_with_another_implementation() -> None:
     x = torch.arange(1.0, 7.0).expand(3, 6)
-    torch.testing.assert_close(rotated(x, torch.tensor([0, 3, 100])), REFERENCE, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        rotated(x, torch.tensor([0, 3, 100])), REFERENCE, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_scores_depend_on_the_distance_only() -> None:
     torch.manual_seed(0)
     query, key, positions = torch.randn(9, 8), torch.randn(9, 8), torch.arange(9)
-    scores = [rotated(query, positions + start) @ rotated(key, positions + start).T for start in (0, 500)]
+    scores = [
+        rotated(query, positions + start) @ rotated(key, positions + start).T for start in (0, 500)
+    ]
     torch.testing.assert_close(scores[1], scores[0], rtol=1e-3, atol=1e-3)
     assert not torch.allclose(scores[0], query @ key.T)
 
@@ -40,8 +45,13 @@ def test_it_is_full_attention_of_rotated_queries_and_keys() -> None:
     torch.manual_seed(0)
     kernel = RotaryAttention(RotaryAttentionConfig(), d_k=4, d_v=4)
     query, key, value = torch.randn(3, 6, 2, 4)
-    turned = [torch.stack([rotated(each[i], torch.tensor(i)) for i in range(6)], 1)[None] for each in (query, key)]
-    expected = F.scaled_dot_product_attention(*turned, value.transpose(0, 1), is_causal=True)[0].transpose(0, 1)
+    turned = [
+        torch.stack([rotated(each[i], torch.tensor(i)) for i in range(6)], 1)[None]
+        for each in (query, key)
+    ]
+    expected = F.scaled_dot_product_attention(*turned, value.transpose(0, 1), is_causal=True)[
+        0
+    ].transpose(0, 1)
     padded = AttentionMask(causal=True).attend(kernel, query[None], key[None], value[None])
     torch.testing.assert_close(padded[0], expected)
     past = Past(torch.empty(1, 2, 0, 4), torch.empty(1, 2, 0, 4))

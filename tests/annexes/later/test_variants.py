@@ -37,7 +37,9 @@ def opened(data: Path) -> tuple[Task, Corpus]:
     return task, corpus
 
 
-def drawn(variants: Variants, pairs: Pairs, epoch: int, sentences: list[int]) -> list[list[list[int]]]:
+def drawn(
+    variants: Variants, pairs: Pairs, epoch: int, sentences: list[int]
+) -> list[list[list[int]]]:
     numbers = np.array(sentences)
     return listed(variants.text(epoch, numbers, Selection(pairs, numbers)), len(sentences))
 
@@ -51,7 +53,10 @@ def test_they_depend_on_seed_epoch_and_sentence_alone(tiny_data: Path) -> None:
     made = variants(task, **BOTH)
     first = drawn(made, corpus, 3, [5, 6, 7, 8])
     assert drawn(made, corpus, 3, [8, 1, 6]) == [first[3], drawn(made, corpus, 3, [1])[0], first[1]]
-    for other in (drawn(made, corpus, 4, [5, 6, 7, 8]), drawn(variants(task, 2, **BOTH), corpus, 3, [5, 6, 7, 8])):
+    for other in (
+        drawn(made, corpus, 4, [5, 6, 7, 8]),
+        drawn(variants(task, 2, **BOTH), corpus, 3, [5, 6, 7, 8]),
+    ):
         assert other != first
 
 
@@ -67,7 +72,9 @@ def test_a_sampled_sentence_has_the_same_text(tiny_data: Path) -> None:
 
 
 def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
-    """The tokens of an update, and the weights of its micro-batches, are of the drawn sentences, on all ranks."""
+    """The tokens of an update, and the weights of its micro-batches, are of the drawn sentences, on
+    all ranks.
+    """
     task, corpus = opened(tiny_data)
     lengths = corpus.source_lengths, corpus.target_lengths
     made = variants(task, **BOTH)
@@ -78,13 +85,21 @@ def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
         with Updates(corpus, plan, world, micro_batches=4).following(4, 1, 2) as following:  # type: ignore[arg-type]
             of_ranks.append([next(following) for _ in range(3)])
     for own in zip(*of_ranks, strict=True):
-        assert all((a == b).all() for each in own for a, b in zip(each.lengths, own[0].lengths, strict=True))
+        assert all(
+            (a == b).all()
+            for each in own
+            for a, b in zip(each.lengths, own[0].lengths, strict=True)
+        )
         drawn_here = made.text(1, own[0].sentences, Selection(corpus, own[0].sentences))
         assert own[0].lengths[1].tolist() == drawn_here.target_lengths.tolist()
         batches = [each.batch for update in own for each in update.share if each.weight]
         source, target = (int(lengths.sum()) for lengths in own[0].lengths)
         assert (sum(int((batch.source > 0).sum()) for batch in batches)) == source
-        assert sum(batch.num_tokens for batch in batches) == target > plan.target_tokens(own[0].sentences)
+        assert (
+            sum(batch.num_tokens for batch in batches)
+            == target
+            > plan.target_tokens(own[0].sentences)
+        )
         weights = [each.batch.num_tokens * each.weight for update in own for each in update.share]
         assert sum(weights) == pytest.approx(1)
 
@@ -94,9 +109,15 @@ def test_a_run_with_both_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) ->
         tiny_run.run(tiny_data, tmp_path / "parts", max_steps=steps, log_every=1, **BOTH)
     tiny_run.run(tiny_data, tmp_path / "whole", log_every=1, **BOTH)
     last = "checkpoints/step-00000012/"
-    expected, found = ({k: v for k, v in contents(tmp_path / run).items() if last in k} for run in ("whole", "parts"))
+    expected, found = (
+        {k: v for k, v in contents(tmp_path / run).items() if last in k}
+        for run in ("whole", "parts")
+    )
     assert expected == found
-    assert tiny_run.metrics(tmp_path / "parts")[-1]["loss"] == tiny_run.metrics(tmp_path / "whole")[-1]["loss"]
+    assert (
+        tiny_run.metrics(tmp_path / "parts")[-1]["loss"]
+        == tiny_run.metrics(tmp_path / "whole")[-1]["loss"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +130,9 @@ def task() -> TranslationTask:
 def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) -> None:
     source, target = task.vocabularies()
     texts = [("ab?", "ab"), ("ab", "a?b"), ("ab ab", "ab B."), ("b.", "ab")] * 25
-    pairs = Drawn(joined([source.encode(a) for a, _ in texts]), joined([target.encode(b) for _, b in texts]))
+    pairs = Drawn(
+        joined([source.encode(a) for a, _ in texts]), joined([target.encode(b) for _, b in texts])
+    )
     found = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), pairs, 0, list(range(len(texts))))
     plain = [[source.encode(a), target.encode(b)] for a, b in texts]
     assert [UNK in a + b for a, b in found] == [True, True, False, False] * 25
@@ -138,7 +161,11 @@ def test_settings_that_do_not_fit(task: TranslationTask) -> None:
             "needs a vocabulary of --subwords unigram, this one is bpe: give --bpe-dropout",
         ),
         (words, {"bpe_dropout": 0.1}, "this one is none: leave it out"),
-        (unigram, {"noise": "title=0.1"}, "upper and title have no effect on lower-cased data; leave them out"),
+        (
+            unigram,
+            {"noise": "title=0.1"},
+            "upper and title have no effect on lower-cased data; leave them out",
+        ),
         (parsing, {"noise": "typos=0.1"}, "are for text, not for the task parsing"),
     ):
         with pytest.raises(UsageError) as refused:

@@ -1,4 +1,6 @@
-"""Drawn segmentations: of the same text, the same in every process, as SentencePiece's and as frequent as defined."""
+"""Drawn segmentations: of the same text, the same in every process, as SentencePiece's and as
+frequent as defined.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,20 @@ from nmt_cli.data.subwords import LearningOptions, SentencePieces
 from nmt_cli.interfaces import UNK
 
 LINES = [
-    *("the lowest abode is widest", "slow slowly slower slowest sewed sewn", "newer newest newly new", "xä 😀"),
+    *(
+        "the lowest abode is widest",
+        "slow slowly slower slowest sewed sewn",
+        "newer newest newly new",
+        "xä 😀",
+    ),
     *"lower lowered wider widely bidder bide abide header heading reader reading seed seeded needle needed".split(),
 ] * 3
 DRAWS = 5000
 
 
-def learned(kind: str, size: int, lines: list[str] = LINES, byte_fallback: bool = False) -> SentencePieces:
+def learned(
+    kind: str, size: int, lines: list[str] = LINES, byte_fallback: bool = False
+) -> SentencePieces:
     vocabulary = subwords.learn(lines, LearningOptions(kind, size, byte_fallback))
     assert isinstance(vocabulary, SentencePieces)
     return vocabulary
@@ -40,8 +49,14 @@ def vocabulary(request: pytest.FixtureRequest) -> SentencePieces:
     return learned(request.param, 300, byte_fallback=True)
 
 
-@given(st.text("abdehlnorstwxyä😀 中\t", max_size=30), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 99))
-def test_a_sample_has_the_same_text(vocabulary: SentencePieces, text: str, amount: float, seed: int) -> None:
+@given(
+    st.text("abdehlnorstwxyä😀 中\t", max_size=30),
+    st.sampled_from([0.1, 0.5, 1.0]),
+    st.integers(0, 99),
+)
+def test_a_sample_has_the_same_text(
+    vocabulary: SentencePieces, text: str, amount: float, seed: int
+) -> None:
     ids = sampler(vocabulary, amount)(text, Random(seed))
     assert vocabulary.decode(ids) == text
     assert UNK not in ids
@@ -58,12 +73,16 @@ def test_other_processes_draw_the_same(vocabulary: SentencePieces, tmp_path: Pat
     described = subwords.save(vocabulary, tmp_path, "joint")
     drawn = "[sampler(load(Path(F), D), 0.3)('the slowest newest lowest', Random(f'1 {i}')) for i in range(20)]"
     code = (
-        "from pathlib import Path; from random import Random; from nmt_cli.data.subwords import load; "
+        "from pathlib import Path; from random import Random; from nmt_cli.data.subwords import "
+        "load; "
         "from nmt_cli.annexes.later.word_samples import sampler; "
         f"F, D = {str(tmp_path)!r}, {described!r}; print({drawn})"
     )
     first, second = (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "12"
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in "12"
     )
     assert first == second
     assert len(set(first.split("], ["))) > 10
@@ -71,7 +90,9 @@ def test_other_processes_draw_the_same(vocabulary: SentencePieces, tmp_path: Pat
 
 def test_nothing_left_out_and_the_best_are_plain_segmentations(shared_data: Path) -> None:
     """On real text, as SentencePiece has it. A high power leaves only the best segmentation."""
-    lines = gzip.decompress((shared_data / "multi30k" / "val.de.gz").read_bytes()).decode().split("\n")
+    lines = (
+        gzip.decompress((shared_data / "multi30k" / "val.de.gz").read_bytes()).decode().split("\n")
+    )
     for kind, amount in (("bpe", 0.0), ("unigram", 1e6)):
         vocabulary = learned(kind, 2000, lines)
         sample = sampler(vocabulary, amount)
@@ -82,12 +103,16 @@ def test_nothing_left_out_and_the_best_are_plain_segmentations(shared_data: Path
 def test_bpe_with_everything_left_out_is_letters() -> None:
     vocabulary = learned("bpe", 60)
     for line in LINES:
-        assert vocabulary.pieces(sampler(vocabulary, 1.0)(line, Random(1))) == list("▁" + line.replace(" ", "▁"))
+        assert vocabulary.pieces(sampler(vocabulary, 1.0)(line, Random(1))) == list(
+            "▁" + line.replace(" ", "▁")
+        )
 
 
 def near(count: int, probability: float, deviations: float = 4) -> bool:
     """Whether `count` of `DRAWS` is as a probability lets expect."""
-    return abs(count - DRAWS * probability) <= deviations * math.sqrt(DRAWS * probability * (1 - probability))
+    return abs(count - DRAWS * probability) <= deviations * math.sqrt(
+        DRAWS * probability * (1 - probability)
+    )
 
 
 def drawn(vocabulary: SentencePieces, text: str, amount: float) -> Counter[tuple[str, ...]]:
@@ -96,7 +121,9 @@ def drawn(vocabulary: SentencePieces, text: str, amount: float) -> Counter[tuple
 
 
 def test_bpe_leaves_out_merges_with_their_probability() -> None:
-    """`▁ab` is made of `▁ a b` by two merges, the second one of which has nothing to merge without the first one."""
+    """`▁ab` is made of `▁ a b` by two merges, the second one of which has nothing to merge without
+    the first one.
+    """
     vocabulary = learned("bpe", 9, ["ab"] * 9)
     merges = set(vocabulary.pieces(range(4, 9))) - set("▁ab")
     assert len(merges) == 2
@@ -122,15 +149,22 @@ def test_unigram_segmentations_are_drawn_by_their_probability_to_a_power(power: 
     vocabulary = learned("unigram", 40)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
     pieces = {processor.id_to_piece(i): processor.get_score(i) for i in range(4, len(vocabulary))}
-    weights = {found: math.exp(power * sum(pieces[p] for p in found)) for found in segmentations("▁slowest", pieces)}
+    weights = {
+        found: math.exp(power * sum(pieces[p] for p in found))
+        for found in segmentations("▁slowest", pieces)
+    }
     assert len(weights) > 4
     found = drawn(vocabulary, "slowest", power)
     assert set(found) <= set(weights)
-    assert all(near(found[each], weight / sum(weights.values())) for each, weight in weights.items())
+    assert all(
+        near(found[each], weight / sum(weights.values())) for each, weight in weights.items()
+    )
 
 
 def merged(text: str, scores: dict[str, float], left_out: float, random: Random) -> tuple[str, ...]:
-    """Algorithm 1 of Provilkov et al. 2020, word for word: each pair is drawn anew before each merge."""
+    """Algorithm 1 of Provilkov et al. 2020, word for word: each pair is drawn anew before each
+    merge.
+    """
     pieces = list(text)
     while pairs := [
         (-scores[first + second], i)
@@ -149,7 +183,11 @@ def test_bpe_draws_as_often_as_the_algorithm_of_the_paper(left_out: float) -> No
     scores = {processor.id_to_piece(i): processor.get_score(i) for i in range(4, len(vocabulary))}
     random = Random(2)
     theirs = Counter(
-        tuple(piece for word in ("▁slowest", "▁lower") for piece in merged(word, scores, left_out, random))
+        tuple(
+            piece
+            for word in ("▁slowest", "▁lower")
+            for piece in merged(word, scores, left_out, random)
+        )
         for _ in range(DRAWS)
     )
     ours = drawn(vocabulary, "slowest lower", left_out)
@@ -159,7 +197,9 @@ def test_bpe_draws_as_often_as_the_algorithm_of_the_paper(left_out: float) -> No
 
 
 def test_sentencepiece_draws_as_often_from_a_unigram_model() -> None:
-    """Its seeds are out of our hands, so the bound is so wide that chance does not cross it in a lifetime."""
+    """Its seeds are out of our hands, so the bound is so wide that chance does not cross it in a
+    lifetime.
+    """
     vocabulary = learned("unigram", 40)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
     settings = {"out_type": str, "enable_sampling": True, "alpha": 0.3, "nbest_size": -1}

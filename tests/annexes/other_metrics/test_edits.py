@@ -1,4 +1,6 @@
-"""Exact match, error rates and top-k accuracy: closed forms, properties, and the figures of official evaluators."""
+"""Exact match, error rates and top-k accuracy: closed forms, properties, and the figures of
+official evaluators.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,14 @@ def test_closed_forms() -> None:
     references = ["the cat sat", "a b c d e f g", ""]
     hypotheses = ["the  bat sat ", "a b x d e f g h", ""]
     assert only("exact", hypotheses, references) == pytest.approx(100 / 3)
-    assert only("wer", hypotheses, references) == only("per", hypotheses, references) == pytest.approx(100 * 3 / 10)
-    assert only("cer", hypotheses, references) == pytest.approx(100 * (2 + 1 + 2) / (11 + 13))  # spaces are characters
+    assert (
+        only("wer", hypotheses, references)
+        == only("per", hypotheses, references)
+        == pytest.approx(100 * 3 / 10)
+    )
+    assert only("cer", hypotheses, references) == pytest.approx(
+        100 * (2 + 1 + 2) / (11 + 13)
+    )  # spaces are characters
     assert only("wer", ["a b"], [""]) == 200  # edits beside no word
     assert only("exact", [unicodedata.normalize("NFD", "wäre")], [" wäre"]) == 100
 
@@ -41,7 +49,9 @@ def test_top_k_counts_the_first_k(k: int, expected: float) -> None:
 def test_another_metric_scores_the_first_output() -> None:
     found = score(["a b c d\nx"], ["a b c d"], ["top-1", "exact", "bleu"])
     assert [each.score for each in found] == [100, 100, 100]
-    assert only("bleu", ["a\nb c d"], ["a b c d"]) == 100  # without top-k a line feed is white space
+    assert (
+        only("bleu", ["a\nb c d"], ["a b c d"]) == 100
+    )  # without top-k a line feed is white space
 
 
 @given(TEXT, TEXT)
@@ -66,7 +76,9 @@ def test_no_error_is_an_exact_match(pairs: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize("test", TESTS)
 def test_paired_tests(test: str) -> None:
     references = [f"{number} b c" for number in range(60)]
-    worse = [line.replace("b", "x") if number % 2 else line for number, line in enumerate(references)]
+    worse = [
+        line.replace("b", "x") if number % 2 else line for number, line in enumerate(references)
+    ]
     for metric in ("exact", "wer"):
         _, same, bad = paired_test(
             [("a", references), ("b", references), ("c", worse)],
@@ -81,23 +93,33 @@ def test_paired_tests(test: str) -> None:
 
 
 def test_names_and_signatures() -> None:
-    assert [each.metric for each in measures_of([each.metric.upper() for each in MEASURES], "de")] == [
-        each.metric for each in MEASURES
-    ]
+    assert [
+        each.metric for each in measures_of([each.metric.upper() for each in MEASURES], "de")
+    ] == [each.metric for each in MEASURES]
     (found,) = score(["a"], ["a"], ["cer"])
     assert found.signature.startswith("nrefs:1|norm:nfc|nmt:")
 
 
 def read(path: Path) -> list[str]:
     data = path.read_bytes()
-    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().removesuffix("\n").split("\n")
+    return (
+        (gzip.decompress(data) if path.suffix == ".gz" else data)
+        .decode()
+        .removesuffix("\n")
+        .split("\n")
+    )
 
 
 @pytest.mark.parametrize(("language", "accuracy"), [("hun", 72.35), ("ara", 75.89)])
-def test_published_accuracy_of_inflection(language: str, accuracy: float, shared_data: Path) -> None:
+def test_published_accuracy_of_inflection(
+    language: str, accuracy: float, shared_data: Path
+) -> None:
     folder = shared_data / "tasks" / "inflection-2022"
     outputs = read(folder / f"official/sample_predictions/cluzh/{language}_large.test")
-    sides = [[line.split("\t")[1] for line in lines] for lines in (outputs, read(folder / f"{language}.gold"))]
+    sides = [
+        [line.split("\t")[1] for line in lines]
+        for lines in (outputs, read(folder / f"{language}.gold"))
+    ]
     assert round(only("exact", *sides), 2) == accuracy
 
 
@@ -109,7 +131,9 @@ def test_published_accuracy_of_code(name: str, accuracy: float, shared_data: Pat
 
 
 def test_exact_match_of_reactions(shared_data: Path) -> None:
-    """35.67 is the share of equal strings. The published 37.47 compares molecules, which needs a chemist's library."""
+    """35.67 is the share of equal strings. The published 37.47 compares molecules, which needs a
+    chemist's library.
+    """
     name = "tasks/retrosynthesis/official/lstm-beam_1_test_results.gz"
     sections = itertools.islice(read(shared_data / name), 5016)
     pairs = [line.split(" ") for line in sections if ">>" in line]

@@ -1,4 +1,6 @@
-"""Exact match and error rates beside the figures that the evaluators of shared tasks printed for the same tables."""
+"""Exact match and error rates beside the figures that the evaluators of shared tasks printed for
+the same tables.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def printed(folder: Path, evaluator: str, table: str) -> dict[str, float]:
     with (folder / "printed.tsv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     return {
-        row["name"]: float(row["printed"]) for row in rows if (row["evaluator"], row["table"]) == (evaluator, table)
+        row["name"]: float(row["printed"])
+        for row in rows
+        if (row["evaluator"], row["table"]) == (evaluator, table)
     }
 
 
@@ -49,7 +53,9 @@ def test_words_and_phones_of_spelling_to_phones(language: str, folder: Path) -> 
 
 
 def test_the_evaluator_of_phones_counts_a_missing_beginning_once(folder: Path) -> None:
-    """Its table of edits begins with 1 in every place, not with 1, 2, 3. `per` is the Levenshtein distance."""
+    """Its table of edits begins with 1 in every place, not with 1, 2, 3. `per` is the Levenshtein
+    distance.
+    """
     table = "g2p.missing-beginning.tsv"
     gold, outputs = columns(folder / table)
     assert printed(folder, "g2p-2020", table) == {"WER": 100, "LER": 25}

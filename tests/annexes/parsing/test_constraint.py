@@ -12,7 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.annexes.parsing.constraint import END, LEAF, OPENING, GrammarState, SymbolMasks, TreeConstraint
+from nmt_cli.annexes.parsing.constraint import (
+    END,
+    LEAF,
+    OPENING,
+    GrammarState,
+    SymbolMasks,
+    TreeConstraint,
+)
 from nmt_cli.annexes.parsing.linearisation import Vinyals, repair
 from nmt_cli.annexes.parsing.symbols import LINEARISATIONS, TreeLimits, TreeSymbols
 from nmt_cli.annexes.parsing.trees import line_tree
@@ -28,8 +35,16 @@ def after(state: GrammarState | None, symbols: Iterable[str]) -> GrammarState | 
     return state
 
 
-@given(st.integers(0, 8), st.integers(0, 30), st.integers(1, 4), st.integers(1, 3), st.integers(0, 10**6))
-def test_every_path_ends_in_a_tree(words: int, spare: int, depth: int, in_row: int, seed: int) -> None:
+@given(
+    st.integers(0, 8),
+    st.integers(0, 30),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(0, 10**6),
+)
+def test_every_path_ends_in_a_tree(
+    words: int, spare: int, depth: int, in_row: int, seed: int
+) -> None:
     source = random.Random(seed)
     state = GrammarState(words, words + spare, TreeLimits(depth, in_row))
     symbols: list[str] = []
@@ -88,7 +103,9 @@ def symbols(request: pytest.FixtureRequest) -> TreeSymbols:
 
 
 def start(symbols: TreeSymbols, words: list[int]) -> TreeConstraint:
-    meanings = [None] * len(SPECIAL_SYMBOLS) + [symbols.linearisation.meaning(symbol) for symbol in symbols.symbols]
+    meanings = [None] * len(SPECIAL_SYMBOLS) + [
+        symbols.linearisation.meaning(symbol) for symbol in symbols.symbols
+    ]
     masks = SymbolMasks.of(meanings, torch.device("cpu"))
     return TreeConstraint(masks, [GrammarState(count, 40, TreeLimits(4, 3)) for count in words])
 

@@ -17,6 +17,14 @@ def drawing(line: str) -> list[str]:
 
 def test_words_stand_in_order_below_their_constituents() -> None:
     lines = drawing("(TOP (S (NP (DT the) (NN [bold])) (VP (VBZ runs))))")
-    assert [line.strip(_LINES) for line in lines] == ["TOP", "S", "NP", "DT the", "NN [bold]", "VP", "VBZ runs"]
+    assert [line.strip(_LINES) for line in lines] == [
+        "TOP",
+        "S",
+        "NP",
+        "DT the",
+        "NN [bold]",
+        "VP",
+        "VBZ runs",
+    ]
     depths = [len(line) - len(line.lstrip(_LINES)) for line in lines]
     assert depths == [0, 4, 8, 12, 12, 8, 12]

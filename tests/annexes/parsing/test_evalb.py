@@ -36,22 +36,33 @@ def row(test: str, gold: str, parameters: Parameters = COLLINS) -> str:
 @pytest.mark.parametrize("name", ["SHARE_craftdev", "SHARE_craftdev_err"])
 @pytest.mark.parametrize(
     ("settings_file", "result"),
-    [("COLLINS.prm", "COLLINS"), ("COLLINS.noabort.prm", "COLLINS.noabort"), ("COLLINS.noabort.prm", "nk")],
+    [
+        ("COLLINS.prm", "COLLINS"),
+        ("COLLINS.noabort.prm", "COLLINS.noabort"),
+        ("COLLINS.noabort.prm", "nk"),
+    ],
 )
-def test_equals_the_real_program(shared_data: Path, name: str, settings_file: str, result: str) -> None:
+def test_equals_the_real_program(
+    shared_data: Path, name: str, settings_file: str, result: str
+) -> None:
     folder = shared_data / "evalb"
     expected = (folder / f"{name}.{result}.rsl").read_bytes().decode("utf-8")
     assert evalb_output(scored(folder, name, settings_file)) == expected
 
 
 def test_equals_the_official_sample(shared_data: Path) -> None:
-    """The sample was printed by an older EVALB: without F-measure, with words of sentences in error, and a count of
-    sentences in place of the total of crossing brackets. Nothing else may differ."""
+    """The sample was printed by an older EVALB: without F-measure, with words of sentences in
+    error, and a count of sentences in place of the total of crossing brackets. Nothing else may
+    differ."""
     folder = shared_data / "evalb" / "sample"
     ours = evalb_output(scored(folder, "sample", "sample.prm")).split("\n")
     theirs = (folder / "sample.rsl").read_text("utf-8").split("\n")
     ours = [line for line in ours if "FMeasure" not in line]
-    differences = [(one.split(), other.split()) for one, other in zip(ours, theirs, strict=True) if one != other]
+    differences = [
+        (one.split(), other.split())
+        for one, other in zip(ours, theirs, strict=True)
+        if one != other
+    ]
     for one, other in differences[:-1]:
         assert one[2] in "12"
         assert (one[9], other[9]) == ("0", "4")
@@ -61,7 +72,8 @@ def test_equals_the_official_sample(shared_data: Path) -> None:
     assert total[:5] + total[6:] == older[:5] + older[6:]
 
 
-# What the real program (the version with the F-measure, compiled with gcc on x86-64) printed for each pair.
+# What the real program (the version with the F-measure, compiled with gcc on x86-64) printed for
+# each pair.
 ODD_LINES = [
     ("(S (A a) (B b)))", "(S (A a) (B b))", "2 1 100.00 100.00 1 1 1 0 2 2 100.00"),
     ("(S (NP (A a)) (B b)", "(S (NP (A a)) (B b))", "2 1 50.00 50.00 1 2 2 0 2 2 100.00"),
@@ -87,13 +99,19 @@ def test_output_without_brackets_to_divide_by() -> None:
     report = score_brackets(["(X (A a))"], ["(S (A a))"], COLLINS)
     assert evalb_output(report).count("Bracketing FMeasure       =   -nan\n") == 2
     assert report.everything["f1"] == 0
-    assert evalb_output(score_brackets([""], [""], COLLINS)).split("\n")[5] == "      0     0     0.00"
+    assert (
+        evalb_output(score_brackets([""], [""], COLLINS)).split("\n")[5] == "      0     0     0.00"
+    )
 
 
 @pytest.mark.parametrize(
     ("test", "gold", "matched"),
     [
-        ("(S (NP (NP (A a))) (B b))", "(S (NP (NP (A a))) (B b))", "3 3 3"),  # a chain of equal brackets counts each
+        (
+            "(S (NP (NP (A a))) (B b))",
+            "(S (NP (NP (A a))) (B b))",
+            "3 3 3",
+        ),  # a chain of equal brackets counts each
         ("(S (NP (NP (A a))) (B b))", "(S (NP (A a)) (B b))", "2 2 3"),
         ("(S (ADVP (A a)) (B b))", "(S (PRT (A a)) (B b))", "2 2 2"),  # EQ_LABEL
         ("(S (NP-SBJ-1 (A a)) (B b))", "(S (NP=2 (A a)) (B b))", "2 2 2"),  # functional tags
@@ -108,7 +126,9 @@ def test_brackets_that_count(test: str, gold: str, matched: str) -> None:
 
 
 def test_without_labels_each_bracket_matches_one_of_the_same_span() -> None:
-    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2. TOP is deleted either way."""
+    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2. TOP is deleted either
+    way.
+    """
     gold = "(TOP (S (NP (NP (A a) (B b))) (C c)))"
     test = "(TOP (S (VP (A a) (X (B b))) (C c)))"
     assert row(test, gold, COLLINS) == "3 0 33.33 33.33 1 3 3 0 3 3 100.00"
@@ -119,7 +139,9 @@ def test_tags_are_compared_whole() -> None:
     assert row("(S (NN-X a) (PRT b))", "(S (NN a) (ADVP b))").split()[8:10] == ["2", "1"]
 
 
-QUOTES = replace(COLLINS, deleted_for_length=frozenset(("''",)), quote_labels=frozenset(("''", "POS")))
+QUOTES = replace(
+    COLLINS, deleted_for_length=frozenset(("''",)), quote_labels=frozenset(("''", "POS"))
+)
 ONE = "(S1 (S (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark))))"
 TWO = "(S1 (S ({} ') (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark)) ('' ')))"
 
@@ -127,20 +149,42 @@ TWO = "(S1 (S ({} ') (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark)) ('' ')))"
 @pytest.mark.parametrize(
     ("test", "gold", "parameters", "expected"),
     [
-        (ONE.format("POS"), ONE.format("''"), COLLINS, "4 1 0.00 0.00 0 0 0 0 0 0 0.00"),  # lengths differ: an error
+        (
+            ONE.format("POS"),
+            ONE.format("''"),
+            COLLINS,
+            "4 1 0.00 0.00 0 0 0 0 0 0 0.00",
+        ),  # lengths differ: an error
         (ONE.format("POS"), ONE.format("''"), NEW, "4 0 100.00 100.00 3 3 3 0 4 3 75.00"),
         (ONE.format("''"), ONE.format("POS"), NEW, "4 0 100.00 100.00 3 3 3 0 4 3 75.00"),
-        (TWO.format("POS", "POS"), TWO.format("''", "''"), NEW, "6 0 100.00 100.00 3 3 3 0 5 3 60.00"),
-        (TWO.format("''", "''"), TWO.format("POS", "POS"), NEW, "6 0 100.00 100.00 3 3 3 0 5 3 60.00"),
+        (
+            TWO.format("POS", "POS"),
+            TWO.format("''", "''"),
+            NEW,
+            "6 0 100.00 100.00 3 3 3 0 5 3 60.00",
+        ),
+        (
+            TWO.format("''", "''"),
+            TWO.format("POS", "POS"),
+            NEW,
+            "6 0 100.00 100.00 3 3 3 0 5 3 60.00",
+        ),
         # EVALB restores one of two neighbouring quotes twice
-        ("(S (POS ') (POS \") (X a))", "(S ('' ') (POS \") (X a))", NEW, "3 1 0.00 0.00 0 0 0 0 0 0 0.00"),
+        (
+            "(S (POS ') (POS \") (X a))",
+            "(S ('' ') (POS \") (X a))",
+            NEW,
+            "3 1 0.00 0.00 0 0 0 0 0 0 0.00",
+        ),
         # deleted for the length, too: the length is that of gold without the restored quote
         (ONE.format("POS"), ONE.format("''"), QUOTES, "3 0 100.00 100.00 4 4 4 0 4 3 75.00"),
         (ONE.format("''"), ONE.format("POS"), QUOTES, "4 0 100.00 100.00 4 4 4 0 4 3 75.00"),
     ],
 )
 def test_quotes_are_restored(test: str, gold: str, parameters: Parameters, expected: str) -> None:
-    """A quote deleted in one tree only is restored; brackets and later quotes move. The figures for NEW are EVALB's."""
+    """A quote deleted in one tree only is restored; brackets and later quotes move. The figures for
+    NEW are EVALB's.
+    """
     assert row(test, gold, parameters) == expected
 
 
@@ -151,7 +195,12 @@ def test_the_cut_off_is_by_gold_words_that_count_for_the_length() -> None:
     report = score_brackets(test, gold, replace(COLLINS, cutoff_length=2))
     assert [r.length for r in report.rows] == [2, 3, 2]
     short, everything = report.short, report.everything
-    assert (short["sentences"], short["recall"], short["precision"], short["complete_match"]) == (2, 75, 100, 50)
+    assert (short["sentences"], short["recall"], short["precision"], short["complete_match"]) == (
+        2,
+        75,
+        100,
+        50,
+    )
     assert (everything["sentences"], everything["precision"]) == (3, 100)
     assert everything["f1"] == pytest.approx(2 * (500 / 6) * 100 / (500 / 6 + 100))
 
@@ -160,9 +209,17 @@ def test_strict_scores_count_what_is_excluded() -> None:
     gold = ["(S (NP (A a)) (B b))", "(S (NP (A a)) (B b))", "(S (NP (A a)) (B b))"]
     report = score_brackets([gold[0], "", "(S (A a))"], gold, COLLINS)
     everything, strict = report.everything, report.strict
-    assert (everything["recall"], everything["precision"], everything["valid_sentences"]) == (100, 100, 1)
+    assert (everything["recall"], everything["precision"], everything["valid_sentences"]) == (
+        100,
+        100,
+        1,
+    )
     assert (everything["error_sentences"], everything["skipped_sentences"]) == (1, 1)
-    assert (strict["matched_brackets"], strict["gold_brackets"], strict["test_brackets"]) == (2, 6, 3)
+    assert (strict["matched_brackets"], strict["gold_brackets"], strict["test_brackets"]) == (
+        2,
+        6,
+        3,
+    )
     assert (strict["complete_match"], strict["valid_sentences"]) == (pytest.approx(100 / 3), 3)
     assert strict["f1"] == pytest.approx(400 / 9)
 
@@ -180,7 +237,12 @@ def test_an_excluded_sentence_is_no_complete_match() -> None:
         ("(S (A a)))", "(S (A a))", "test", "1 surplus closing brackets"),
         ("(S (A a))", "(S a (A a))", "gold", "'a (A a))'"),
         ("(S (A b))", "(S (A a))", "test", "words unmatch: gold has a, test has b"),
-        ("(S (A a) (NN .))", "(S (A a) (. .))", "test", "length unmatch: gold has 1 words, test has 2"),
+        (
+            "(S (A a) (NN .))",
+            "(S (A a) (. .))",
+            "test",
+            "length unmatch: gold has 1 words, test has 2",
+        ),
     ],
 )
 def test_problems_name_the_file_in_error(test: str, gold: str, wrong: str, message: str) -> None:

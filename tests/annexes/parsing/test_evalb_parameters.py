@@ -22,7 +22,8 @@ def test_the_built_in_settings_are_those_of_the_real_file(shared_data: Path) -> 
 
 def test_every_parameter(tmp_path: Path) -> None:
     text = (
-        "# comment\n\nDEBUG 1\nMAX_ERROR\t3  \nCUTOFF_LEN -1\r\nLABELED 0\nDELETE_LABEL TOP\nDELETE_LABEL S1\n"
+        "# comment\n\nDEBUG 1\nMAX_ERROR\t3  \nCUTOFF_LEN -1\r\nLABELED 0\nDELETE_LABEL "
+        "TOP\nDELETE_LABEL S1\n"
         "DELETE_LABEL_FOR_LENGTH -NONE-\nQUOTE_LABEL ''\nEQ_LABEL ADVP PRT\nEQ_WORD  a\u00a0b   c"
     )
     assert read_parameters(written(tmp_path, text)) == Parameters(
@@ -56,7 +57,9 @@ def test_an_invalid_line_is_an_error(tmp_path: Path, line: str, complaint: str) 
 
 
 def test_equality_is_symmetric_but_not_transitive() -> None:
-    parameters = Parameters(equal_labels=frozenset((("A", "B"), ("B", "C"))), deleted_labels=frozenset(("A",)))
+    parameters = Parameters(
+        equal_labels=frozenset((("A", "B"), ("B", "C"))), deleted_labels=frozenset(("A",))
+    )
     assert parameters.same_label("A", "B")
     assert parameters.same_label("B", "A")
     assert not parameters.same_label("A", "C")

@@ -1,4 +1,6 @@
-"""Trees to symbols and back: exact for every tree of three treebanks and for random trees; repair of any sequence."""
+"""Trees to symbols and back: exact for every tree of three treebanks and for random trees; repair
+of any sequence.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,17 @@ from long_form import only_long
 from nmt_cli.annexes.parsing.constraint import END, GrammarState
 from nmt_cli.annexes.parsing.linearisation import Authors, Linearisation, Vinyals, repair
 from nmt_cli.annexes.parsing.symbols import TreeLimits
-from nmt_cli.annexes.parsing.trees import Close, Event, Leaf, Open, Tree, clean, line_tree, read_clean_trees, tree_line
+from nmt_cli.annexes.parsing.trees import (
+    Close,
+    Event,
+    Leaf,
+    Open,
+    Tree,
+    clean,
+    line_tree,
+    read_clean_trees,
+    tree_line,
+)
 
 VINYALS = Vinyals()
 AUTHORS = Authors(frozenset(("S", "NP", "VP", "PP")))
@@ -21,7 +33,9 @@ CAT = "(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sleeps)) (. .)))"
 
 ODD_NAMES = ["S", "NP", "VP", "XX", "NN", "/", "/NP", "~", "~NP", "~~", "<unk>", "</s>", "-LRB-"]
 NAMES = st.sampled_from(ODD_NAMES) | st.text(
-    st.characters(exclude_characters=" \t\n\v\f\r()", exclude_categories=["Cs"]), min_size=1, max_size=4
+    st.characters(exclude_characters=" \t\n\v\f\r()", exclude_categories=["Cs"]),
+    min_size=1,
+    max_size=4,
 )
 WORDS = st.sampled_from(["a", "-LRB-", "[", "XX", "/NP"])
 
@@ -39,10 +53,16 @@ def events(node: Any) -> list[Event]:
 
 
 NODES = st.recursive(
-    st.tuples(NAMES, WORDS), lambda nodes: st.tuples(NAMES, st.lists(nodes, min_size=1, max_size=4)), max_leaves=12
+    st.tuples(NAMES, WORDS),
+    lambda nodes: st.tuples(NAMES, st.lists(nodes, min_size=1, max_size=4)),
+    max_leaves=12,
 )
-TREES = st.lists(NODES, min_size=1, max_size=3).map(lambda nodes: Tree(tuple(events(("TOP", nodes)))))
-SYMBOLS = st.sampled_from(["(S", ")S", "(NP", ")NP", "XX", "S", "/S", "NP", "/NP", "NN", "<unk>", "", "(", "/", "a b"])
+TREES = st.lists(NODES, min_size=1, max_size=3).map(
+    lambda nodes: Tree(tuple(events(("TOP", nodes))))
+)
+SYMBOLS = st.sampled_from(
+    ["(S", ")S", "(NP", ")NP", "XX", "S", "/S", "NP", "/NP", "NN", "<unk>", "", "(", "/", "a b"]
+)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +94,9 @@ def read_back(symbols: list[str], words: list[str], form: Linearisation) -> Tree
     ],
 )
 def test_every_tree_of_the_treebanks_round_trips(shared_data: Path, name: str, count: int) -> None:
-    """In both forms, exactly (except for tags that are not written); and the grammar allows each of them."""
+    """In both forms, exactly (except for tags that are not written); and the grammar allows each of
+    them.
+    """
     trees = [placed.tree for placed in read_clean_trees(shared_data / "trees" / f"{name}.gz")]
     assert len(trees) == count
     authors = Authors(frozenset(label for tree in trees for label in labels(tree)[1:]))
@@ -83,7 +105,9 @@ def test_every_tree_of_the_treebanks_round_trips(shared_data: Path, name: str, c
         limits = limits.including(tree)
     for tree in trees:
         symbols, words = VINYALS.symbols(tree), tree.words
-        assert read_back(symbols, words, VINYALS).with_tags(leaf.tag for leaf in tree.leaves) == tree
+        assert (
+            read_back(symbols, words, VINYALS).with_tags(leaf.tag for leaf in tree.leaves) == tree
+        )
         assert read_back(authors.symbols(tree), words, authors) == tree
         state: GrammarState | None = GrammarState(len(words), len(symbols), limits)
         for symbol in symbols:
@@ -97,11 +121,18 @@ def test_every_tree_of_the_treebanks_round_trips(shared_data: Path, name: str, c
 def test_any_tree_round_trips(tree: Tree, labels: frozenset[str]) -> None:
     authors = Authors(labels)
     assert read_back(authors.symbols(tree), tree.words, authors) == tree
-    assert read_back(VINYALS.symbols(tree), tree.words, VINYALS).with_tags(leaf.tag for leaf in tree.leaves) == tree
+    assert (
+        read_back(VINYALS.symbols(tree), tree.words, VINYALS).with_tags(
+            leaf.tag for leaf in tree.leaves
+        )
+        == tree
+    )
 
 
 @pytest.mark.parametrize("form", [VINYALS, AUTHORS])
-@given(symbols=st.lists(SYMBOLS | st.text(max_size=3), max_size=30), words=st.lists(WORDS, max_size=8))
+@given(
+    symbols=st.lists(SYMBOLS | st.text(max_size=3), max_size=30), words=st.lists(WORDS, max_size=8)
+)
 def test_repair_gives_a_tree_over_the_words_from_anything(
     form: Linearisation, symbols: list[str], words: list[str]
 ) -> None:

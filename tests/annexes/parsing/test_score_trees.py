@@ -17,8 +17,22 @@ GOLD = "(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sleeps)) (. .)))\n"
 
 
 SUMMARY = (  # in EVALB's order
-    *("sentences", "error_sentences", "skipped_sentences", "valid_sentences", "recall", "precision", "f1"),
-    *("complete_match", "average_crossing", "no_crossing", "two_or_less_crossing", "tagging_accuracy"),
+    *(
+        "sentences",
+        "error_sentences",
+        "skipped_sentences",
+        "valid_sentences",
+        "recall",
+        "precision",
+        "f1",
+    ),
+    *(
+        "complete_match",
+        "average_crossing",
+        "no_crossing",
+        "two_or_less_crossing",
+        "tagging_accuracy",
+    ),
 )
 
 
@@ -44,8 +58,12 @@ def score(nmt: Nmt) -> Score:
 def test_json_agrees_with_the_real_program(shared_data: Path, name: str, score: Score) -> None:
     folder = shared_data / "evalb"
     parameters = folder / "COLLINS.noabort.prm"
-    found, _ = score(folder / f"{name}.tst", "--ref", folder / f"{name}.gld", "--evalb-parameters", parameters)
-    summary = (folder / f"{name}.COLLINS.noabort.rsl").read_text("utf-8").split("=== Summary ===")[1]
+    found, _ = score(
+        folder / f"{name}.tst", "--ref", folder / f"{name}.gld", "--evalb-parameters", parameters
+    )
+    summary = (
+        (folder / f"{name}.COLLINS.noabort.rsl").read_text("utf-8").split("=== Summary ===")[1]
+    )
     printed = [float(value) for value in re.findall(r" = +([\d.]+)", summary)]
     assert [figures[key] for figures in (found, found["short"]) for key in SUMMARY] == printed
     assert found["cutoff_length"] == 40
@@ -59,7 +77,9 @@ def test_the_table_is_the_real_programs(shared_data: Path, nmt: Nmt) -> None:
 
 
 def test_too_many_errors_stop(shared_data: Path, nmt: Nmt) -> None:
-    """As the real program: the table up to there, exit code 1, no summary; with --json nothing at all."""
+    """As the real program: the table up to there, exit code 1, no summary; with --json nothing at
+    all.
+    """
     folder = shared_data / "evalb"
     files = (folder / "SHARE_craftdev_err.tst", "--ref", folder / "SHARE_craftdev_err.gld")
     code, out, err = nmt("score-trees", *files, "--per-sentence")
@@ -77,7 +97,9 @@ def test_warns_if_excluded_sentences_raise_the_score(tmp_path: Path, score: Scor
     assert [(error["line"], error["tree"]) for error in found["errors"]] == [(3, "test")]
     assert not [name for name in found["strict"] if "crossing" in name]
     assert f"{test}:3: words unmatch" in messages
-    assert "2 sentences; counted as entirely wrong, F1 is 46.15 and complete match 33.33" in messages
+    assert (
+        "2 sentences; counted as entirely wrong, F1 is 46.15 and complete match 33.33" in messages
+    )
 
 
 def test_prints_the_summary_and_nothing_else_if_all_is_well(tmp_path: Path, nmt: Nmt) -> None:
@@ -92,7 +114,9 @@ def test_prints_the_summary_and_nothing_else_if_all_is_well(tmp_path: Path, nmt:
 def test_gold_tags(tmp_path: Path, score: Score) -> None:
     """A parser that writes XX for every tag would fail at each full stop."""
     gold = written(tmp_path, "gold", GOLD * 2)
-    untagged = GOLD.replace("(DT", "(XX").replace("(NN", "(XX").replace("(VBZ", "(XX").replace("(.", "(XX")
+    untagged = (
+        GOLD.replace("(DT", "(XX").replace("(NN", "(XX").replace("(VBZ", "(XX").replace("(.", "(XX")
+    )
     test = written(tmp_path, "test", untagged + "(TOP (S\n")
     for flags, valid, errors in ([], 0, 3), (["--gold-tags"], 1, 2):
         found, _ = score(test, "--ref", gold, *flags)

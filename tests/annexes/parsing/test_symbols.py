@@ -5,7 +5,10 @@ import pytest
 from nmt_cli.annexes.parsing.symbols import LINEARISATIONS, TreeLimits, TreeSymbols
 from nmt_cli.annexes.parsing.trees import line_tree
 
-TREES = ["(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog)))))", "(TOP (NP (NP (NN NP))))"]
+TREES = [
+    "(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog)))))",
+    "(TOP (NP (NP (NN NP))))",
+]
 
 
 @pytest.fixture(params=LINEARISATIONS)
@@ -14,7 +17,9 @@ def symbols(request: pytest.FixtureRequest) -> TreeSymbols:
 
 
 def test_symbols_are_ranked_by_frequency_and_none_is_missing(symbols: TreeSymbols) -> None:
-    written = [symbol for line in TREES for symbol in symbols.linearisation.symbols(line_tree(line))]
+    written = [
+        symbol for line in TREES for symbol in symbols.linearisation.symbols(line_tree(line))
+    ]
     assert set(symbols.symbols) == set(written)
     counts = [written.count(symbol) for symbol in symbols.symbols]
     assert counts == sorted(counts, reverse=True)

@@ -40,7 +40,8 @@ def test_a_line_that_is_not_one_tree_is_an_error(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "trees"), [("craft.dev.mrg.gz", 2780), ("genia.dev.ptb.gz", 1361), ("gum.ccby-genres.ptb.gz", 4636)]
+    ("name", "trees"),
+    [("craft.dev.mrg.gz", 2780), ("genia.dev.ptb.gz", 1361), ("gum.ccby-genres.ptb.gz", 4636)],
 )
 def test_real_treebanks(shared_data: Path, name: str, trees: int) -> None:
     """All words of the file but the traces are read; cleaning is idempotent."""
@@ -55,13 +56,17 @@ def test_real_treebanks(shared_data: Path, name: str, trees: int) -> None:
     assert count == trees
     text = gzip.decompress(path.read_bytes()).decode("utf-8")
     leaves = [piece.strip(" \n").split(" ", 1) for piece in text.replace(")", "(").split("(")]
-    assert words == [leaf[1].strip(" ") for leaf in leaves if len(leaf) == 2 and leaf[0] != "-NONE-"]
+    assert words == [
+        leaf[1].strip(" ") for leaf in leaves if len(leaf) == 2 and leaf[0] != "-NONE-"
+    ]
 
 
 def test_writing_gives_back_a_file_of_one_line_trees(shared_data: Path) -> None:
     path = shared_data / "trees" / "genia.dev.ptb.gz"
     expected = gzip.decompress(path.read_bytes()).decode("utf-8").rstrip("\n").split("\n")
-    assert [tree_line(placed.tree) for placed in parse_trees(read_lines(path), str(path))] == expected
+    assert [
+        tree_line(placed.tree) for placed in parse_trees(read_lines(path), str(path))
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,8 @@ def test_writing_gives_back_a_file_of_one_line_trees(shared_data: Path) -> None:
         "(TOP (S (NP (DT the) (NN cat))))",
         "(ROOT\n  (S\n    (NP (DT the)\n\t(NN cat))))\n",
         "(S1 (S\r\n(NP (DT the) (NN\ncat))))",
-        "(TOP (S-TPC-1 (NP-SBJ=2 (DT the) (-NONE- *T*-1) (NN cat)) (VP (-NONE- *) (NP-PRD (-NONE- 0)))))",
+        "(TOP (S-TPC-1 (NP-SBJ=2 (DT the) (-NONE- *T*-1) (NN cat)) (VP (-NONE- *) (NP-PRD (-NONE- "
+        "0)))))",
         "(TOP (S|X ( (NP (DT the) (NN cat)))))",
     ],
 )
@@ -85,7 +91,10 @@ def test_every_wrapper_and_layout_cleans_to_one_tree(text: str) -> None:
     ("text", "expected"),
     [
         ("(S (NP (NP-1 (NN x)) (-NONE- *)))", "(TOP (S (NP (NP (NN x)))))"),
-        ("(S (-LRB- -LRB-) (-LRB- [) (NN x) (-RRB- -RRB-))", "(TOP (S (-LRB- -LRB-) (-LRB- [) (NN x) (-RRB- -RRB-)))"),
+        (
+            "(S (-LRB- -LRB-) (-LRB- [) (NN x) (-RRB- -RRB-))",
+            "(TOP (S (-LRB- -LRB-) (-LRB- [) (NN x) (-RRB- -RRB-)))",
+        ),
         ("(S (-LRB- (NN x)) (PRT|ADVP (RP up)))", "(TOP (S (-LRB- (NN x)) (PRT (RP up))))"),
         ("(S (NN in  vitro))", "(TOP (S (NN in\u00a0vitro)))"),
         ("(S (NN a\u2009b))", "(TOP (S (NN a\u2009b)))"),
@@ -175,6 +184,8 @@ def test_a_treebank_is_a_directory_like_the_penn_treebanks(tmp_path: Path) -> No
     files = ["02/wsj_0201.mrg", "02/wsj_0202.mrg", "03/wsj_0301.mrg.gz"]
     for name in [*reversed(files), "02/readme", "04/a.prd"]:
         write(tmp_path / name)
-    assert [path.relative_to(tmp_path).as_posix() for path in treebank_files(str(tmp_path))] == files
+    assert [
+        path.relative_to(tmp_path).as_posix() for path in treebank_files(str(tmp_path))
+    ] == files
     with pytest.raises(DataError, match=r"04.*\.mrg"):
         treebank_files(str(tmp_path / "04"))

@@ -53,7 +53,9 @@ def test_a_part_is_not_read_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "7").symlink_to(tmp_path / "forged")
     with pytest.raises(UsageError, match="7: this is a link"):
         results.read_part(tmp_path / "7", ranks=2)
-    options = TranslateCommandOptions(checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out")
+    options = TranslateCommandOptions(
+        checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out"
+    )
     parts = results.parts_folder(options)
     parts.symlink_to(tmp_path)
     with pytest.raises(UsageError, match="parts: this is a link"):

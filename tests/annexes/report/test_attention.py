@@ -1,4 +1,6 @@
-"""The data, the safety and the command of the attention page; tests/integration opens it in a browser."""
+"""The data, the safety and the command of the attention page; tests/integration opens it in a
+browser.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def translator(tiny_checkpoint: Path) -> Translator:
     return nmt_cli.load(tiny_checkpoint, device="cpu", beam=2, max_length_offset=3)
 
 
-def page_of(translator: Translator, lines: list[str], warn: Callable[[str], None] = pytest.fail) -> bytes:
+def page_of(
+    translator: Translator, lines: list[str], warn: Callable[[str], None] = pytest.fail
+) -> bytes:
     with patch.object(attention, "warn", warn):
         sentences = sentences_of(translator, {f"in:{n}": line for n, line in enumerate(lines, 1)})
     return page("Attention", "model", ["attention"], {"sentences": sentences})
@@ -81,7 +85,11 @@ def page_of(translator: Translator, lines: list[str], warn: Callable[[str], None
             ["▁snow", "mob", ".", "▁", "<unk>", "▁a", "</s>"],
             "snow/word mob/part ./part ␣/word unknown/mark a/word end/mark",
         ),
-        ([BOS, 9, 8, 7, 6], ["<s>", "snow@@", "mob@@", "ile", "@@"], "start/mark snow/word mob/part ile/part @@/word"),
+        (
+            [BOS, 9, 8, 7, 6],
+            ["<s>", "snow@@", "mob@@", "ile", "@@"],
+            "start/mark snow/word mob/part ile/part @@/word",
+        ),
         ([9, 8, 7], ["<s>", "</s>", "(S"], "<s>/word </s>/word (S/word"),
         ([9, 8, 7], ["\u200b", "\u00a0", "a\u200bb"], "U+200B/word U+00A0/word a\u200bb/word"),
     ],
@@ -102,7 +110,9 @@ def test_weights_are_kept_within_half_a_step_of_their_roots() -> None:
     weights = torch.rand(2, 3, 4, 5) ** 6
     more = torch.tensor([[0.0, 1.0, 0.25]], dtype=torch.bfloat16)
     got = unpacked(packed([weights, more]))
-    torch.testing.assert_close(got[:120].view_as(weights).sqrt(), weights.sqrt(), atol=0.5 / 255 + 1e-6, rtol=0)
+    torch.testing.assert_close(
+        got[:120].view_as(weights).sqrt(), weights.sqrt(), atol=0.5 / 255 + 1e-6, rtol=0
+    )
     assert got[120:].tolist() == pytest.approx([0, 1, 0.25], abs=0.004)
 
 
@@ -142,7 +152,12 @@ def test_an_output_that_was_cut_has_no_end(translator: Translator) -> None:
 def test_the_page_loads_nothing(translator: Translator) -> None:
     content = page_of(translator, ["abc"])
     elements = parsed(content).elements
-    addresses = [v for _, given in elements for k, v in given.items() if k in ("src", "href", "srcset", "data")]
+    addresses = [
+        v
+        for _, given in elements
+        for k, v in given.items()
+        if k in ("src", "href", "srcset", "data")
+    ]
     assert addresses == ["data:,"]
     policy = next(given["content"] for _, given in elements if given.get("http-equiv"))
     assert policy is not None
@@ -158,7 +173,9 @@ def test_text_that_looks_like_a_page_stays_text(translator: Translator) -> None:
     assert data_of(content)["sentences"][0]["source"] == evil
 
 
-def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_that_is_too_long_is_named(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention, "MAX_TOKENS", 9)
     warnings: list[str] = []
     short = replace(translator, options=replace(translator.options, max_length_offset=0))
@@ -178,7 +195,9 @@ def test_the_command_writes_the_page_of_the_first_lines(
 ) -> None:
     source, out = tmp_path / "in", tmp_path / "page.html"
     source.write_text("\n" + "abc\nhg\n" * 11)
-    code, printed, messages = nmt("attention", tiny_checkpoint, "--input", source, "--out", out, "--beam", 2)
+    code, printed, messages = nmt(
+        "attention", tiny_checkpoint, "--input", source, "--out", out, "--beam", 2
+    )
     assert (code, printed) == (0, "")
     data = data_of(out.read_bytes())
     assert [each["source"] for each in data["sentences"]] == ["abc", "hg"] * 10

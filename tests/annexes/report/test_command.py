@@ -26,43 +26,82 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 def data_of(page: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(page.read_text("utf-8").split('id="data">')[1].split("</script>")[0])
+    found: dict[str, Any] = json.loads(
+        page.read_text("utf-8").split('id="data">')[1].split("</script>")[0]
+    )
     return found
 
 
 def test_scores_are_those_of_nmt_translate_and_nmt_score(
     nmt: Nmt, runs: tuple[Path, Path], tiny_data: Path, tmp_path: Path
 ) -> None:
-    code, printed, messages = nmt("report", *runs, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+    code, printed, messages = nmt(
+        "report", *runs, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu"
+    )
     assert (code, printed) == (0, ""), messages
     outputs = data_of(tmp_path / "page.html")["outputs"]
     references = (tiny_data / "valid.target.txt").read_text().splitlines()
     for run, scores in zip(runs, outputs["scores"], strict=True):
-        nmt("translate", run, "--input", tiny_data / "valid.source.txt", "--beam", 1, "--output", tmp_path / "lines")
-        expected = score((tmp_path / "lines").read_text().splitlines(), references, ["bleu"])[0].score
+        nmt(
+            "translate",
+            run,
+            "--input",
+            tiny_data / "valid.source.txt",
+            "--beam",
+            1,
+            "--output",
+            tmp_path / "lines",
+        )
+        expected = score((tmp_path / "lines").read_text().splitlines(), references, ["bleu"])[
+            0
+        ].score
         assert scores["bleu"] == pytest.approx(expected)
     assert outputs["runs"] == [str(run) for run in runs]
     assert outputs["p"][0] is None
     assert 0 <= outputs["p"][1] <= 1
-    assert sum(row["count"] for row in outputs["lengths"]) == len(references) == outputs["sentences"]
+    assert (
+        sum(row["count"] for row in outputs["lengths"]) == len(references) == outputs["sentences"]
+    )
 
 
-def test_examples_improve_from_records_or_from_checkpoints(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
-    nmt("report", *runs, "--examples", 2, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+def test_examples_improve_from_records_or_from_checkpoints(
+    nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    nmt(
+        "report",
+        *runs,
+        "--examples",
+        2,
+        "--beam",
+        1,
+        "--out",
+        tmp_path / "page.html",
+        "--device",
+        "cpu",
+    )
     data = data_of(tmp_path / "page.html")
     recorded = [json.loads(line) for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
     first = next(line for line in recorded if "examples" in line)
-    example = next(each for each in data["examples"] if each["source"] == first["examples"][0]["source"])
+    example = next(
+        each for each in data["examples"] if each["source"] == first["examples"][0]["source"]
+    )
     small = next(each for each in example["runs"] if each["run"] == str(runs[0]))
     assert small["stages"][0] == [first["step"], first["examples"][0]["output"]]
-    large = [each for example in data["examples"] for each in example["runs"] if each["run"] == str(runs[1])]
+    large = [
+        each
+        for example in data["examples"]
+        for each in example["runs"]
+        if each["run"] == str(runs[1])
+    ]
     assert len(large) == 2
     assert {each["stages"][0][0] for each in large} == {4}
     assert {step for each in large for step, _ in each["stages"]} <= {4, 8, 12}
     assert {sentence["model"] for sentence in data["sentences"]} == {str(run) for run in runs}
 
 
-def test_without_sentences_nothing_is_translated(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_without_sentences_nothing_is_translated(
+    nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path
+) -> None:
     code, _, messages = nmt("report", runs[0], "--sentences", 0, "--out", tmp_path / "page.html")
     assert code == 0
     assert "translating" not in messages
@@ -79,7 +118,9 @@ def test_a_run_whose_data_are_missing_is_named_and_shown_without_outputs(
     config = json.loads((moved / "config.json").read_text())
     config["data"]["paths"] = [str(tmp_path / "gone")]
     (moved / "config.json").write_text(json.dumps(config))
-    code, _, messages = nmt("report", moved, runs[1], "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+    code, _, messages = nmt(
+        "report", moved, runs[1], "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu"
+    )
     assert code == 0
     assert f"{moved}: the report has no outputs of it" in messages
     data = data_of(tmp_path / "page.html")
@@ -87,11 +128,15 @@ def test_a_run_whose_data_are_missing_is_named_and_shown_without_outputs(
     assert data["outputs"]["runs"] == [str(runs[1])]
 
 
-def test_a_damaged_checkpoint_is_left_out_of_the_examples(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_left_out_of_the_examples(
+    nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs[1], run, symlinks=True)
     (run / "checkpoints" / "step-00000004" / "model.safetensors").unlink()
-    code, _, messages = nmt("report", run, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+    code, _, messages = nmt(
+        "report", run, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu"
+    )
     assert code == 0
     assert "its examples are without step-00000004" in messages
     data = data_of(tmp_path / "page.html")
@@ -99,7 +144,9 @@ def test_a_damaged_checkpoint_is_left_out_of_the_examples(nmt: Nmt, runs: tuple[
     assert data["outputs"]["sentences"] == 50
 
 
-def test_a_damaged_validation_set_is_named(nmt: Nmt, runs: tuple[Path, Path], tiny_data: Path, tmp_path: Path) -> None:
+def test_a_damaged_validation_set_is_named(
+    nmt: Nmt, runs: tuple[Path, Path], tiny_data: Path, tmp_path: Path
+) -> None:
     run, data = tmp_path / "run", tmp_path / "data"
     shutil.copytree(runs[1], run, symlinks=True)
     shutil.copytree(tiny_data, data)
@@ -119,7 +166,9 @@ def test_a_stranger_s_data_do_not_show_other_files(
     run, data, private = tmp_path / "run", tmp_path / "data", tmp_path / "private"
     shutil.copytree(runs[1], run, symlinks=True)
     shutil.copytree(tiny_data, data)
-    private.write_text("my secret\n" * len((tiny_data / "valid.source.txt").read_text().splitlines()))
+    private.write_text(
+        "my secret\n" * len((tiny_data / "valid.source.txt").read_text().splitlines())
+    )
     (data / "valid.source.txt").unlink()
     (data / "valid.source.txt").symlink_to(private)
     config = json.loads((run / "config.json").read_text())
@@ -157,7 +206,10 @@ def test_a_run_s_own_imports_are_not_run(
     config = json.loads((run / "config.json").read_text())
     config["imports"] = ["stranger"]
     (run / "config.json").write_text(json.dumps(config))
-    assert nmt("report", run, "--sentences", 2, "--out", tmp_path / "page.html", "--device", "cpu")[0] == 0
+    assert (
+        nmt("report", run, "--sentences", 2, "--out", tmp_path / "page.html", "--device", "cpu")[0]
+        == 0
+    )
     assert not left.exists()
 
 

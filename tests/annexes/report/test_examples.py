@@ -27,10 +27,14 @@ run = partial(tiny_run.run, max_steps=10, save_every=2)
 def test_examples_are_shown_and_recorded(
     nmt: Nmt, tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """At each validation, the same sentences, without a score of the others. A stopped run has the same ones."""
+    """At each validation, the same sentences, without a score of the others. A stopped run has the
+    same ones.
+    """
     run(tiny_data, tmp_path / "run", show=2, max_steps=4)
     shown = capfd.readouterr().err
-    records = [record for record in tiny_run.metrics(tmp_path / "run") if "validation_loss" in record]
+    records = [
+        record for record in tiny_run.metrics(tmp_path / "run") if "validation_loss" in record
+    ]
     assert [record["step"] for record in records if "validation_bleu" not in record] == [2, 4]
     first, last = ([example["source"] for example in record["examples"]] for record in records)
     valid = Corpus.open(tiny_data, "valid").raw_lines("source")
@@ -57,14 +61,24 @@ def test_examples_are_lines_at_equal_distances(tiny_checkpoint: Path, tiny_data:
     outputs = greedy_outputs(model, task, sources, world)
     every = [
         {"source": source, "reference": reference, "output": output}
-        for source, reference, output in zip(sources, valid.raw_lines("target"), outputs, strict=True)
+        for source, reference, output in zip(
+            sources, valid.raw_lines("target"), outputs, strict=True
+        )
     ]
     count = len(every)
-    for wanted, chosen in ((2, [0, count // 2]), (3, [0, count // 3, 2 * count // 3]), (count + 1, range(count))):
-        assert Examples(ExamplesConfig(wanted), run).validated() == {"examples": [every[i] for i in chosen]}
+    for wanted, chosen in (
+        (2, [0, count // 2]),
+        (3, [0, count // 3, 2 * count // 3]),
+        (count + 1, range(count)),
+    ):
+        assert Examples(ExamplesConfig(wanted), run).validated() == {
+            "examples": [every[i] for i in chosen]
+        }
 
 
 def test_it_needs_a_validation_set(unvalidated_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--show: the data have no validation set; run nmt prepare with --valid"):
+    with pytest.raises(
+        UsageError, match="--show: the data have no validation set; run nmt prepare with --valid"
+    ):
         run(unvalidated_data, tmp_path / "run", show=2)
     assert not (tmp_path / "run").exists()

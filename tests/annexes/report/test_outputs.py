@@ -16,9 +16,14 @@ def test_f1_of_words_by_frequency_is_as_counted_by_hand() -> None:
     training = Counter({"the": 2000, "cat": 3})
     references = ["the cat sat", "the the"]
     outputs = ["the cat cat", "the dog"]
-    # the: 3 in the references, 2 in the outputs, 2 right. cat: 1, 2, 1. Never seen: sat; dog: 1, 1, 0.
+    # the: 3 in the references, 2 in the outputs, 2 right. cat: 1, 2, 1. Never seen: sat; dog: 1, 1,
+    # 0.
     rows = {row["group"]: row for row in by_frequency([outputs], references, training)}
-    assert rows["more than 999"] == {"group": "more than 999", "count": 3, "values": [pytest.approx(100 * 4 / 5)]}
+    assert rows["more than 999"] == {
+        "group": "more than 999",
+        "count": 3,
+        "values": [pytest.approx(100 * 4 / 5)],
+    }
     assert rows["2 to 4"] == {"group": "2 to 4", "count": 1, "values": [pytest.approx(100 * 2 / 3)]}
     assert rows["0"] == {"group": "0", "count": 1, "values": [0]}
     assert len(rows) == 3
@@ -46,5 +51,9 @@ def test_only_changes_are_stages() -> None:
 
 
 def test_labels_are_ranges() -> None:
-    assert [label(group, LENGTHS, 1) for group in (0, 1, 5)] == ["1 to 10", "11 to 20", "more than 60"]
+    assert [label(group, LENGTHS, 1) for group in (0, 1, 5)] == [
+        "1 to 10",
+        "11 to 20",
+        "more than 60",
+    ]
     assert label(0, (0, 1), 0) == "0"

@@ -50,7 +50,9 @@ def test_a_run_that_has_not_ended_has_the_figures_of_its_last_line(copy: Path) -
 
 @pytest.mark.parametrize("best_by", ["loss", "perplexity"])
 def test_a_run_that_has_not_ended_has_the_figures_of_the_summary(copy: Path, best_by: str) -> None:
-    """All but where the device's rates come from. Of a measure other than the loss, the highest is the best."""
+    """All but where the device's rates come from. Of a measure other than the loss, the highest is
+    the best.
+    """
     summary = json.loads((copy / "summary.json").read_text())
     (copy / "summary.json").unlink()
     config = json.loads((copy / "config.json").read_text())
@@ -60,13 +62,17 @@ def test_a_run_that_has_not_ended_has_the_figures_of_the_summary(copy: Path, bes
     assert not values["ended"]
     same = ["steps", "parameters", "target_tokens", "device_hours", "flops", "skipped_updates"]
     assert {name: values[name] for name in same} == {name: summary[name] for name in same}
-    assert values["peak_learning_rate"] == pytest.approx(summary["peak_learning_rate"])  # the last step was logged
+    assert values["peak_learning_rate"] == pytest.approx(
+        summary["peak_learning_rate"]
+    )  # the last step was logged
     validated = [line for line in read_run(copy).metrics if "validation_loss" in line]
     if best_by == "loss":
         assert values["best_validation_loss"] == summary["best_validation_loss"]
         assert values["best_step"] == summary["best_step"]
     else:
-        assert values["best_validation_perplexity"] == max(line["validation_perplexity"] for line in validated)
+        assert values["best_validation_perplexity"] == max(
+            line["validation_perplexity"] for line in validated
+        )
 
 
 def test_a_run_without_validation_has_no_best_one(copy: Path) -> None:
@@ -154,7 +160,10 @@ def test_a_run_that_goes_on_after_its_end_has_the_figures_of_its_last_line(copy:
 
 def test_long_curves_are_thinned_and_keep_validations(copy: Path) -> None:
     line = {"step": 1, "training_seconds": 1.0, "target_tokens": 9, "loss": 1.0}
-    lines = [line | {"step": step} | ({"validation_loss": 2.0} if step % 101 == 0 else {}) for step in range(9000)]
+    lines = [
+        line | {"step": step} | ({"validation_loss": 2.0} if step % 101 == 0 else {})
+        for step in range(9000)
+    ]
     (copy / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     curves = read_run(copy).curves()
     assert len(curves["step"]) < 2200
@@ -224,7 +233,9 @@ def test_numbers_that_json_lacks_are_no_error_in_a_step(copy: Path) -> None:
     assert "updates" not in content["figures"]
 
 
-def test_a_manifest_with_numbers_that_json_lacks_is_refused(copy: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_manifest_with_numbers_that_json_lacks_is_refused(
+    copy: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     shutil.copytree(tiny_data, tmp_path / "data")
     manifest = json.loads((tiny_data / "manifest.json").read_text())
     manifest["splits"]["train"]["read"] = float("nan")

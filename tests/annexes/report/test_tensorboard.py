@@ -22,7 +22,9 @@ Points = dict[tuple[str, int], float]
 
 
 def points(out: Path) -> Points:
-    """The values by tag and step, of all files as they are; TensorBoard itself hides some that are repeated."""
+    """The values by tag and step, of all files as they are; TensorBoard itself hides some that are
+    repeated.
+    """
     found: Points = {}
     counts: Counter[tuple[str, int]] = Counter()
     for path in sorted((out / "tensorboard").glob("events.out.tfevents.*")):
@@ -36,7 +38,10 @@ def points(out: Path) -> Points:
 
 def expected(out: Path) -> Points:
     return {
-        (f"validation/{name[11:]}" if name.startswith("validation_") else f"train/{name}", record["step"]): value
+        (
+            f"validation/{name[11:]}" if name.startswith("validation_") else f"train/{name}",
+            record["step"],
+        ): value
         for record in tiny_run.metrics(out)
         for name, value in record.items()
         if name != "step" and value is not None
@@ -55,7 +60,9 @@ def test_a_resumed_run_has_no_point_twice(tiny_data: Path, tmp_path: Path) -> No
     for first in (True, False):
         out = tmp_path / str(first)
         run(tiny_data, out, tensorboard=first, max_steps=4)
-        for newest in [each for each in checkpoint.resumable_of(out) if each.name.endswith("-00000004")]:
+        for newest in [
+            each for each in checkpoint.resumable_of(out) if each.name.endswith("-00000004")
+        ]:
             durable.delete(newest)
         run(tiny_data, out, tensorboard=True)
         assert points(out) == pytest.approx(expected(out), rel=1e-6)
@@ -74,11 +81,16 @@ def test_a_copy_leaves_the_files_of_the_original(tiny_data: Path, tmp_path: Path
     assert events < set(shared.iterdir())
 
 
-def test_without_the_package_nothing_is_made(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_nothing_is_made(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(UsageError, match=r"--tensorboard needs the package tensorboard: pip install 'nmt-cli\[tensor"):
+    with pytest.raises(
+        UsageError,
+        match=r"--tensorboard needs the package tensorboard: pip install 'nmt-cli\[tensor",
+    ):
         run(tiny_data, tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run").exists()
 

@@ -11,11 +11,20 @@ import nmt_cli
 
 Nmt = Callable[..., tuple[int, str, str]]
 SOURCE = ["abc", "", "hgfedcba"]
-LIST = [(1, -2.0, "ab"), (1, -1.0, "abc"), (1, -3.0, "abd"), (2, 0.0, ""), (3, -0.5, "gh fe"), (3, -0.7, "a")]
+LIST = [
+    (1, -2.0, "ab"),
+    (1, -1.0, "abc"),
+    (1, -3.0, "abd"),
+    (2, 0.0, ""),
+    (3, -0.5, "gh fe"),
+    (3, -0.7, "a"),
+]
 
 
 @pytest.fixture
-def rerank(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+def rerank(
+    nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
     write(Path("list"), "".join(f"{number}\t{score}\t{text}\n" for number, score, text in LIST))
     write(Path("source"), "".join(f"{line}\n" for line in SOURCE))
@@ -34,26 +43,40 @@ def chosen(result: tuple[int, str, str]) -> list[str]:
 def test_scores_similarity_and_both(rerank: Nmt) -> None:
     assert chosen(rerank("--score-weight", 1)) == ["abc", "", "gh fe"]
     assert chosen(rerank("--score-weight", -1)) == ["abd", "", "a"]
-    assert chosen(rerank("--mbr", "chrf")) == ["ab", "", "gh fe"]  # "ab" is in both others; the first of equals
+    assert chosen(rerank("--mbr", "chrf")) == [
+        "ab",
+        "",
+        "gh fe",
+    ]  # "ab" is in both others; the first of equals
     assert chosen(rerank("--mbr", "chrf*-1")) == ["abc", "", "gh fe"]
     assert chosen(rerank("--mbr", "chrf", "--score-weight", 0.1)) == ["abc", "", "gh fe"]
 
 
 @pytest.mark.parametrize("direction", ["model", "reverse", "language-model"])
-def test_models_score_as_the_search_does(rerank: Nmt, direction: str, tiny_checkpoint: Path) -> None:
+def test_models_score_as_the_search_does(
+    rerank: Nmt, direction: str, tiny_checkpoint: Path
+) -> None:
     translator = nmt_cli.load(tiny_checkpoint, device="cpu")
     best: list[tuple[int, float, str]] = []
     for number, _, text in LIST:
         source = SOURCE[number - 1]
-        pair = {"model": (source, text), "reverse": (text, source), "language-model": ("x", text)}[direction]
+        pair = {"model": (source, text), "reverse": (text, source), "language-model": ("x", text)}[
+            direction
+        ]
         (found,) = translator.score_targets([pair[0]], [pair[1]])
         value = found.score / ((5 + len(found.token_scores)) / 6) ** 0.6  # section 6.1
         if len(best) < number or value > best[-1][1]:
             best[number - 1 :] = [(number, value, text)]
     sources = () if direction == "language-model" else ("--source", "source")
-    assert chosen(rerank(f"--{direction}", tiny_checkpoint, *sources)) == [text for *_, text in best]
+    assert chosen(rerank(f"--{direction}", tiny_checkpoint, *sources)) == [
+        text for *_, text in best
+    ]
     worst = chosen(rerank(f"--{direction}", f"{tiny_checkpoint}*-1", *sources))
-    assert all(text != other for text, other in zip(worst, [text for *_, text in best], strict=True) if text)
+    assert all(
+        text != other
+        for text, other in zip(worst, [text for *_, text in best], strict=True)
+        if text
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ seeds = st.integers(0, 10**6)
 
 
 @settings(max_examples=60)
-@given(seed=seeds, n=st.integers(1, 4), how=searches, limit=st.integers(0, 20), sharpness=st.sampled_from([1.0, 5.0]))
+@given(
+    seed=seeds,
+    n=st.integers(1, 4),
+    how=searches,
+    limit=st.integers(0, 20),
+    sharpness=st.sampled_from([1.0, 5.0]),
+)
 def test_no_output_has_an_ngram_twice(
     toy: Callable[..., Any], padded: Any, seed: int, n: int, how: str, limit: int, sharpness: float
 ) -> None:
@@ -44,7 +50,9 @@ def test_a_greedy_output_without_repetition_does_not_change(
     rows=st.lists(st.lists(st.integers(0, 4), min_size=7, max_size=7), min_size=1, max_size=6),
     length=st.integers(0, 7),
 )
-def test_exactly_the_tokens_that_repeat_an_ngram_are_forbidden(n: int, rows: list[list[int]], length: int) -> None:
+def test_exactly_the_tokens_that_repeat_an_ngram_are_forbidden(
+    n: int, rows: list[list[int]], length: int
+) -> None:
     rows = [row[:length] for row in rows]
     scores = torch.full((len(rows), 5), -1.5)
     tokens = torch.tensor(rows, dtype=torch.long).view(len(rows), length)

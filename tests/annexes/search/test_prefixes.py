@@ -14,7 +14,14 @@ from searches import SOURCES, ngrams, nothing, outputs, searches
 
 from nmt_cli.annexes.search import prefixes as module
 from nmt_cli.annexes.search.ngrams import NoRepeatedNgrams
-from nmt_cli.annexes.search.prefixes import FREE, BeginsWith, Continuations, Prefix, continuations, encode_text
+from nmt_cli.annexes.search.prefixes import (
+    FREE,
+    BeginsWith,
+    Continuations,
+    Prefix,
+    continuations,
+    encode_text,
+)
 from nmt_cli.annexes.search.settings import PrefixConfig
 from nmt_cli.data.subwords import KINDS, LearningOptions, learn
 from nmt_cli.data.vocabulary import UNKNOWN_TEXT, Vocabulary
@@ -26,8 +33,16 @@ from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Hypothesis
 
 seeds = st.integers(0, 10**6)
 
-LINES = ["Ein Haus am See", "Ein Hausboot liegt da", "Der Hauself singt laut", "zwei Hunde laufen", "我们去学校"]
-VOCABULARIES = {kind: learn(LINES * 3, LearningOptions(kind, 34 if kind == "unigram" else 55)) for kind in KINDS}
+LINES = [
+    "Ein Haus am See",
+    "Ein Hausboot liegt da",
+    "Der Hauself singt laut",
+    "zwei Hunde laufen",
+    "我们去学校",
+]
+VOCABULARIES = {
+    kind: learn(LINES * 3, LearningOptions(kind, 34 if kind == "unigram" else 55)) for kind in KINDS
+}
 WITH_BYTES = {
     kind: learn(LINES * 3, LearningOptions(kind, 290, byte_fallback=True))
     for kind in ("bpe", "unigram", "wordpiece", "character")
@@ -49,14 +64,18 @@ def some_output(vocabulary: Vocabulary, prefix: str, seed: int) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "character"])
 @given(prefix=letters, seed=st.integers(0, 10**6))
-def test_every_output_begins_with_the_letters_of_its_prefix(kind: str, prefix: str, seed: int) -> None:
+def test_every_output_begins_with_the_letters_of_its_prefix(
+    kind: str, prefix: str, seed: int
+) -> None:
     for vocabulary in (VOCABULARIES[kind], WITH_BYTES[kind]):
         line = vocabulary.decode(some_output(vocabulary, prefix, seed))
         assert (line + " ").startswith(prefix)  # the last piece may be a space alone
 
 
 @given(prefix=letters, seed=st.integers(0, 10**6))
-def test_every_output_of_byte_fallback_begins_with_characters_that_were_never_seen(prefix: str, seed: int) -> None:
+def test_every_output_of_byte_fallback_begins_with_characters_that_were_never_seen(
+    prefix: str, seed: int
+) -> None:
     for vocabulary in WITH_BYTES.values():
         line = vocabulary.decode(some_output(vocabulary, f"{prefix}é☃{prefix}", seed))
         assert (line + " ").startswith(f"{prefix}é☃{prefix}")
@@ -66,7 +85,9 @@ def test_every_output_of_byte_fallback_begins_with_characters_that_were_never_se
 def test_a_word_that_has_begun_can_become_any_word_that_begins_so(kind: str) -> None:
     vocabulary = VOCABULARIES[kind]
     assert encode_text(vocabulary, "Ein Ha") == (vocabulary.encode("Ein"), "▁Ha")
-    pieces = {vocabulary.pieces([i])[0]: rest for i, rest in continuations(vocabulary).of("▁Ha").items()}
+    pieces = {
+        vocabulary.pieces([i])[0]: rest for i, rest in continuations(vocabulary).of("▁Ha").items()
+    }
     assert all(("▁Ha" + "us").startswith(piece[:3]) for piece in pieces)
     assert all(rest == "▁Ha"[len(piece) :] for piece, rest in pieces.items())
     assert any(rest == "" for rest in pieces.values()) or kind == "unigram"
@@ -85,7 +106,11 @@ def test_a_space_at_the_end_ends_the_word(vocabulary: Vocabulary) -> None:
 def test_whole_tokens_are_completed() -> None:
     vocabulary = VOCABULARIES["none"]
     ids, rest = encode_text(vocabulary, "Ein Haus")
-    assert sorted(vocabulary.pieces(list(continuations(vocabulary).of(rest)))) == ["Haus", "Hausboot", "Hauself"]
+    assert sorted(vocabulary.pieces(list(continuations(vocabulary).of(rest)))) == [
+        "Haus",
+        "Hausboot",
+        "Hauself",
+    ]
     assert vocabulary.pieces(ids) == ["Ein"]
     assert encode_text(vocabulary, "Ein Katz") == ([*vocabulary.encode("Ein"), UNK], "")
 
@@ -115,9 +140,16 @@ def test_pieces_that_lead_nowhere_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "limit"),
-    [("wwwwwww", 7), ("wwwwwopen", 9), ("www", 4), ("", 4)],  # the text that is left needs a token a letter at most
+    [
+        ("wwwwwww", 7),
+        ("wwwwwopen", 9),
+        ("www", 4),
+        ("", 4),
+    ],  # the text that is left needs a token a letter at most
 )
-def test_the_limit_has_room_for_the_prefix(prefix: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_has_room_for_the_prefix(
+    prefix: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def encode(task: Any, text: str) -> Prefix:
         return Prefix([5] * text.count("w"), text.replace("w", ""))
 
@@ -136,7 +168,9 @@ def spelled(rest: str) -> Mapping[int, str]:
 
 
 prefixes = st.lists(
-    st.builds(Prefix, st.lists(st.integers(4, 8), max_size=5), st.text("abcd", max_size=3)), min_size=5, max_size=5
+    st.builds(Prefix, st.lists(st.integers(4, 8), max_size=5), st.text("abcd", max_size=3)),
+    min_size=5,
+    max_size=5,
 )
 
 
@@ -147,7 +181,12 @@ def text_of(tokens: list[int]) -> str:
 @settings(max_examples=80)
 @given(seed=seeds, how=searches, given_prefixes=prefixes, unrepeated=st.booleans())
 def test_every_output_begins_with_its_prefix(
-    toy: Callable[..., Any], padded: Any, seed: int, how: str, given_prefixes: list[Prefix], unrepeated: bool
+    toy: Callable[..., Any],
+    padded: Any,
+    seed: int,
+    how: str,
+    given_prefixes: list[Prefix],
+    unrepeated: bool,
 ) -> None:
     then = AllOf([NoRepeatedNgrams(2, nothing())] if unrepeated else [])
     constraint = BeginsWith(given_prefixes, spelled, then)
@@ -173,7 +212,9 @@ def test_the_beginning_of_the_output_itself_as_prefix_changes_nothing(
 ) -> None:
     model, limits = toy(9, seed, 1.0), [8] * 5
     free = outputs("greedy", model, padded(SOURCES), limits, None)
-    half = BeginsWith([Prefix(h.tokens[: len(h.tokens) // 2], "") for (h,) in free], spelled, AllOf([]))
+    half = BeginsWith(
+        [Prefix(h.tokens[: len(h.tokens) // 2], "") for (h,) in free], spelled, AllOf([])
+    )
     assert outputs("greedy", model, padded(SOURCES), limits, half) == free
 
 

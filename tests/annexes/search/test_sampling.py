@@ -50,7 +50,9 @@ def filtered(
     return {token: words[token] / share for token in kept}
 
 
-def outcomes(model: Any, source: Tensor, limit: int, **options: Any) -> dict[tuple[int, ...], float]:
+def outcomes(
+    model: Any, source: Tensor, limit: int, **options: Any
+) -> dict[tuple[int, ...], float]:
     """The probability of each output of at most `limit` tokens."""
     found: dict[tuple[int, ...], float] = {}
     live = {(): 1.0}
@@ -87,7 +89,9 @@ def test_outputs_are_as_frequent_as_they_are_probable(
     (found,) = sample(model, source, [2], SearchSettings(nbest=count), sampling(**options), [1])
     drawn = Counter(tuple(h.tokens) for h in found)
     assert drawn.keys() <= expected.keys()
-    chi_square = sum((drawn[tokens] - count * p) ** 2 / (count * p) for tokens, p in expected.items())
+    chi_square = sum(
+        (drawn[tokens] - count * p) ** 2 / (count * p) for tokens, p in expected.items()
+    )
     freedom = len(expected) - 1
     assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
 
@@ -99,7 +103,9 @@ def test_a_large_vocabulary(share: float | None) -> None:
     row = torch.randn(700, generator=torch.Generator().manual_seed(1)).softmax(dim=0)
     random = torch.rand((count, 2), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     options = SamplingConfig() if share is None else sampling(top_p=share)
-    drawn = torch.cat([draw(row.log().expand(1000, -1), part, options) for part in random.split(1000)])
+    drawn = torch.cat(
+        [draw(row.log().expand(1000, -1), part, options) for part in random.split(1000)]
+    )
     shares = filtered([0.0] * EOS + row.tolist(), top_p=share or 1.0)
     expected = torch.tensor([shares.get(token + EOS, 0.0) for token in range(700)]) * count
     found = drawn.bincount(minlength=700)
@@ -141,7 +147,13 @@ def test_top_k_1_is_greedy_search(
     options=st.sampled_from([{}, {"top_k": 3}, {"top_p": 0.8, "temperature": 2.0}]),
 )
 def test_a_line_has_the_same_samples_alone_and_in_any_batch(
-    toy: Callable[..., Any], padded: Any, seed: int, n: int, extra: int, order: list[int], options: dict[str, Any]
+    toy: Callable[..., Any],
+    padded: Any,
+    seed: int,
+    n: int,
+    extra: int,
+    order: list[int],
+    options: dict[str, Any],
 ) -> None:
     model, search, limits = toy(9, seed), SearchSettings(nbest=n), [3, 9, 4, 12, 1]
     alone = [
@@ -151,7 +163,9 @@ def test_a_line_has_the_same_samples_alone_and_in_any_batch(
     rows, lines = [SOURCES[i] for i in order], [LINES[i] for i in order]
     shuffled = [limits[i] for i in order]
     together = sample(model, padded(rows, extra), shuffled, search, sampling(**options), lines)
-    assert [[h.tokens for h in s] for s in together] == [[h.tokens for h in alone[i]] for i in order]
+    assert [[h.tokens for h in s] for s in together] == [
+        [h.tokens for h in alone[i]] for i in order
+    ]
     first = sample(model, padded(rows), shuffled, SearchSettings(), sampling(**options), lines)
     assert [s[0].tokens for s in first] == [s[0].tokens for s in together]
 
@@ -159,14 +173,18 @@ def test_a_line_has_the_same_samples_alone_and_in_any_batch(
 def test_many_samples_are_drawn_some_at_a_time(
     toy: Callable[..., Any], padded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A state of the decoder grows with the square of its hypotheses. The samples are those of one large state."""
+    """A state of the decoder grows with the square of its hypotheses. The samples are those of one
+    large state.
+    """
     model, search, limits = toy(9, 1), SearchSettings(nbest=150), [3, 9, 4, 12, 1]
     some = sample(model, padded(SOURCES), limits, search, sampling(), LINES)
     assert max(model.rows_seen) == 5 * 64
     monkeypatch.setattr(module, "AT_A_TIME", 150)
     together = sample(model, padded(SOURCES), limits, search, sampling(), LINES)
     assert max(model.rows_seen) == 5 * 150
-    assert [[h.tokens for h in line] for line in some] == [[h.tokens for h in line] for line in together]
+    assert [[h.tokens for h in line] for line in some] == [
+        [h.tokens for h in line] for line in together
+    ]
 
 
 def test_seeds_lines_and_samples_have_numbers_of_their_own() -> None:
@@ -178,28 +196,43 @@ def test_seeds_lines_and_samples_have_numbers_of_their_own() -> None:
 
 
 @settings(max_examples=30)
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 4), limit=st.integers(0, 8), alpha=st.sampled_from([0.0, 0.6]))
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 4),
+    limit=st.integers(0, 8),
+    alpha=st.sampled_from([0.0, 0.6]),
+)
 def test_scores_are_those_of_the_model(
     toy: Callable[..., Any], padded: Any, seed: int, n: int, limit: int, alpha: float
 ) -> None:
     model = toy(8, seed, 1.0)
     options = sampling(temperature=2.0, top_k=3)
-    results = sample(model, padded(SOURCES), [limit] * 5, SearchSettings(nbest=n, alpha=alpha), options, LINES)
+    results = sample(
+        model, padded(SOURCES), [limit] * 5, SearchSettings(nbest=n, alpha=alpha), options, LINES
+    )
     for source, found in zip(SOURCES, results, strict=True):
         assert len(found) == n
         for h in found:
             ended = len(h.token_scores) == len(h.tokens) + 1
             assert ended or len(h.tokens) == limit
             tokens = [*h.tokens, EOS] if ended else h.tokens
-            own = [math.log(distribution(model, padded([source]), tokens[:k])[token]) for k, token in enumerate(tokens)]
+            own = [
+                math.log(distribution(model, padded([source]), tokens[:k])[token])
+                for k, token in enumerate(tokens)
+            ]
             assert h.token_scores == pytest.approx(own, abs=1e-4)
             assert h.score == pytest.approx(sum(own) / ((5 + len(tokens)) / 6) ** alpha, abs=1e-4)
 
 
-def test_min_length_and_the_tokens_that_are_never_drawn(toy: Callable[..., Any], padded: Any) -> None:
+def test_min_length_and_the_tokens_that_are_never_drawn(
+    toy: Callable[..., Any], padded: Any
+) -> None:
     model = toy(7, 2, 0.2)
     options = SearchSettings(nbest=50, min_length=3)
-    for found, unknown in [(options, False), (SearchSettings(nbest=50, min_length=3, unknown=True), True)]:
+    for found, unknown in [
+        (options, False),
+        (SearchSettings(nbest=50, min_length=3, unknown=True), True),
+    ]:
         results = sample(model, padded(SOURCES), [5] * 5, found, sampling(), LINES)
         drawn = [h.tokens for s in results for h in s]
         assert min(map(len, drawn)) == 3
@@ -208,10 +241,14 @@ def test_min_length_and_the_tokens_that_are_never_drawn(toy: Callable[..., Any],
         assert words == ({UNK, 4, 5, 6} if unknown else {4, 5, 6})
 
 
-def test_a_sentence_leaves_the_batch_with_its_last_sample(toy: Callable[..., Any], padded: Any) -> None:
+def test_a_sentence_leaves_the_batch_with_its_last_sample(
+    toy: Callable[..., Any], padded: Any
+) -> None:
     model = toy(9, 1)
     model.rows_seen.clear()
-    found = sample(model, padded(SOURCES[:2]), [9, 9], SearchSettings(nbest=5), sampling(), LINES[:2])
+    found = sample(
+        model, padded(SOURCES[:2]), [9, 9], SearchSettings(nbest=5), sampling(), LINES[:2]
+    )
     longest = [max(min(len(h.tokens) + 1, 10) for h in samples) for samples in found]
     expected = [5 * sum(length > step for length in longest) for step in range(1, max(longest))]
     assert model.rows_seen == [2, *expected]
@@ -229,7 +266,9 @@ def test_a_sample_without_an_allowed_token_is_cut(padded: Any, toy: Callable[...
             return Dead(self.length + 1)
 
     for options in ({}, {"top_k": 3}, {"top_p": 0.5}):
-        (found,) = sample(toy(9, 1), padded([[4]]), [9], SearchSettings(nbest=3), sampling(**options), [1], Dead())
+        (found,) = sample(
+            toy(9, 1), padded([[4]]), [9], SearchSettings(nbest=3), sampling(**options), [1], Dead()
+        )
         assert [(len(h.tokens), len(h.token_scores)) for h in found] == [(2, 2)] * 3
 
 

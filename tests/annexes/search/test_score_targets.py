@@ -47,8 +47,12 @@ def test_a_line_for_each_line_and_the_perplexity(
 ) -> None:
     rows = run(options)
     expected = nmt_cli.load(tiny_checkpoint, device="cpu").score_targets(SOURCE, TARGET)
-    assert [float(row[0]) for row in rows] == pytest.approx([each.score for each in expected], abs=1e-3)
-    assert [row[1:] for row in rows] == [[str(len(each.tokens) + 1), each.target] for each in expected]
+    assert [float(row[0]) for row in rows] == pytest.approx(
+        [each.score for each in expected], abs=1e-3
+    )
+    assert [row[1:] for row in rows] == [
+        [str(len(each.tokens) + 1), each.target] for each in expected
+    ]
     out, err = capfd.readouterr()
     assert out == ""
     tokens = sum(int(row[1]) for row in rows)
@@ -63,7 +67,9 @@ def test_windows_and_batches_change_nothing(options: ScoreTargetsOptions) -> Non
     whole = run(options)
     small = run(options, read_ahead=2, batch_tokens=5)
     assert [row[1:] for row in small] == [row[1:] for row in whole]
-    assert [float(row[0]) for row in small] == pytest.approx([float(row[0]) for row in whole], abs=2e-4)
+    assert [float(row[0]) for row in small] == pytest.approx(
+        [float(row[0]) for row in whole], abs=2e-4
+    )
 
 
 def test_the_tokens_and_their_scores(options: ScoreTargetsOptions) -> None:
@@ -76,7 +82,9 @@ def test_the_tokens_and_their_scores(options: ScoreTargetsOptions) -> None:
 
 
 def test_no_text_and_no_token_breaks_the_columns() -> None:
-    score = TargetScore("s", "a\tb\rc", ["a b", "\t", ":"], [-0.25, -0.5, -0.125, -1.0], False, False)
+    score = TargetScore(
+        "s", "a\tb\rc", ["a b", "\t", ":"], [-0.25, -0.5, -0.125, -1.0], False, False
+    )
     assert format_score(score, token_scores=True) == (
         "-1.8750\t4\ta▁b:-0.2500 ▁:-0.5000 ::-0.1250 </s>:-1.0000\ta b c\n"
     )
@@ -84,21 +92,35 @@ def test_no_text_and_no_token_breaks_the_columns() -> None:
     assert format_score(cut, token_scores=True) == "-0.2500\t1\ta:-0.2500\tab\n"
 
 
-def test_long_lines_are_named(options: ScoreTargetsOptions, capfd: pytest.CaptureFixture[str]) -> None:
+def test_long_lines_are_named(
+    options: ScoreTargetsOptions, capfd: pytest.CaptureFixture[str]
+) -> None:
     run(options, max_source_length=4, read_ahead=2)
     warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
-    assert [warning.split(": ")[1] for warning in warnings] == [f"{options.input}:3", f"{options.target}:5"]
+    assert [warning.split(": ")[1] for warning in warnings] == [
+        f"{options.input}:3",
+        f"{options.target}:5",
+    ]
 
 
-@pytest.mark.parametrize(("source", "target", "piped"), [(7, 5, False), (0, 7, False), (7, 5, True), (0, 7, True)])
+@pytest.mark.parametrize(
+    ("source", "target", "piped"), [(7, 5, False), (0, 7, False), (7, 5, True), (0, 7, True)]
+)
 def test_different_numbers_of_lines(
-    options: ScoreTargetsOptions, tmp_path: Path, forked_nmt: Path, source: int, target: int, piped: bool
+    options: ScoreTargetsOptions,
+    tmp_path: Path,
+    forked_nmt: Path,
+    source: int,
+    target: int,
+    piped: bool,
 ) -> None:
     """Files are compared before the work, a pipe when one side ends."""
     for name, lines, count in (("source", SOURCE, source), ("target", TARGET, target)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[:count]))
     name = "standard input" if piped else str(options.input)
-    message = f"{name} has {source} lines but {options.target} has {target}; line n of one file must"
+    message = (
+        f"{name} has {source} lines but {options.target} has {target}; line n of one file must"
+    )
     if not piped:
         (tmp_path / "out").write_text("precious")
         with pytest.raises(DataError, match=re.escape(message)):
@@ -114,36 +136,56 @@ def test_different_numbers_of_lines(
     assert b"perplexity" not in done.stderr
 
 
-def test_the_targets_are_not_overwritten(options: ScoreTargetsOptions, nmt: Callable[..., Any]) -> None:
+def test_the_targets_are_not_overwritten(
+    options: ScoreTargetsOptions, nmt: Callable[..., Any]
+) -> None:
     target = options.target
-    code, _, err = nmt("score-targets", *options.checkpoints, "-i", options.input, "--target", target, "-o", target)
+    code, _, err = nmt(
+        "score-targets", *options.checkpoints, "-i", options.input, "--target", target, "-o", target
+    )
     assert code == 2
     assert "also an input" in err
     assert target.read_text().split("\n")[:-1] == TARGET
 
 
-def test_a_damaged_tree_is_named(options: ScoreTargetsOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_tree_is_named(
+    options: ScoreTargetsOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A task's error about a target has the file and the line."""
 
     def encode(line: str) -> list[int]:
         raise DataError("expected one tree on the line, found 2")
 
     translator = nmt_cli.load(options.checkpoints, device="cpu", read_ahead=2)
-    monkeypatch.setattr(translator.task, "encode_target", lambda line: encode(line) if line == "de fa" else [])
+    monkeypatch.setattr(
+        translator.task, "encode_target", lambda line: encode(line) if line == "de fa" else []
+    )
     monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator)
-    with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}/target:5: expected one tree"):
+    with pytest.raises(
+        DataError, match=rf"^{re.escape(str(tmp_path))}/target:5: expected one tree"
+    ):
         score_targets(replace(options, read_ahead=2))
 
 
 def test_files_of_a_checkpoint_a_run_and_data_are_not_overwritten(
-    options: ScoreTargetsOptions, nmt: Callable[..., Any], tiny_checkpoint: Path, tiny_data: Path, tmp_path: Path
+    options: ScoreTargetsOptions,
+    nmt: Callable[..., Any],
+    tiny_checkpoint: Path,
+    tiny_data: Path,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}")
     (tmp_path / "hypotheses").write_text("old")
-    files = (tiny_checkpoint / "task" / "task.json", tiny_data / "train.source.ids", tmp_path / "metrics.jsonl")
+    files = (
+        tiny_checkpoint / "task" / "task.json",
+        tiny_data / "train.source.ids",
+        tmp_path / "metrics.jsonl",
+    )
     for place in (*files, tmp_path / "hypotheses"):
         before = place.read_bytes()
-        code, _, err = nmt("translate", *options.checkpoints, "--input", options.input, "--output", place)
+        code, _, err = nmt(
+            "translate", *options.checkpoints, "--input", options.input, "--output", place
+        )
         assert (code, place.read_bytes() == before, str(place) in err) == (
             (2, True, True) if place in files else (0, False, False)
         )

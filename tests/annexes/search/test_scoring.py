@@ -21,12 +21,21 @@ from nmt_cli.errors import CheckpointError, DataError, NmtError, UsageError
 from nmt_cli.interfaces import BOS, EOS, UNK
 
 CPU = torch.device("cpu")
-PAIRS = [([4, 5, 6], [7, 8]), ([], [9]), ([10], []), ([], []), ([4] * 9, [UNK, 12] * 6), ([11], [5])]
+PAIRS = [
+    ([4, 5, 6], [7, 8]),
+    ([], [9]),
+    ([10], []),
+    ([], []),
+    ([4] * 9, [UNK, 12] * 6),
+    ([11], [5]),
+]
 Pairs = Sequence[tuple[list[int], list[int]]]
 
 
 @pytest.fixture(scope="module")
-def translators(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> list[Translator]:
+def translators(
+    make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[Translator]:
     """Of two models, and of both together."""
     folder = tmp_path_factory.mktemp("scoring")
     paths = [make_checkpoint(folder / str(seed), seed=seed) for seed in (3, 4)]
@@ -49,7 +58,9 @@ def flat(scores: list[list[float]]) -> list[float]:
 
 
 @pytest.mark.parametrize("biased", [False, True])
-def test_scores_are_the_log_probabilities_of_the_model(translators: list[Translator], biased: bool) -> None:
+def test_scores_are_the_log_probabilities_of_the_model(
+    translators: list[Translator], biased: bool
+) -> None:
     model = copy.deepcopy(translators[0].engine.models[0])
     if biased:
         model.output_bias = nn.Parameter(torch.linspace(-2, 2, model.vocabulary_size))
@@ -72,7 +83,9 @@ IDS = st.lists(st.integers(EOS + 1, 12) | st.just(UNK), max_size=9)
 
 @settings(max_examples=30)
 @given(pairs=st.lists(st.tuples(IDS, IDS), max_size=12), batch_tokens=st.integers(1, 60))
-def test_batches_change_nothing(translators: list[Translator], pairs: Pairs, batch_tokens: int) -> None:
+def test_batches_change_nothing(
+    translators: list[Translator], pairs: Pairs, batch_tokens: int
+) -> None:
     alone = [scored(translators[0].engine.models, [pair])[0] for pair in pairs]
     together = scored(translators[0].engine.models, pairs, batch_tokens)
     assert [len(scores) for scores in together] == [len(scores) for scores in alone]
@@ -84,11 +97,15 @@ def test_the_outputs_of_a_greedy_search_have_the_scores_that_the_search_gave(
     translators: list[Translator], which: int
 ) -> None:
     lines = ["abc", "hgfedcba", "a", "bad", "ace" * 5]
-    found = list(translators[which].translate_detailed(lines, beam=1, alpha=0.0, max_length_offset=2))
+    found = list(
+        translators[which].translate_detailed(lines, beam=1, alpha=0.0, max_length_offset=2)
+    )
     outputs = [translation.outputs[0] for translation in found]
     encode = translators[which].task.encode_source
     pairs = [(encode(line), list(output.ids)) for line, output in zip(lines, outputs, strict=True)]
-    for scores, output in zip(scored(translators[which].engine.models, pairs), outputs, strict=True):
+    for scores, output in zip(
+        scored(translators[which].engine.models, pairs), outputs, strict=True
+    ):
         assert sum(output.token_scores) == pytest.approx(output.score, abs=1e-4)
         assert scores[: len(output.token_scores)] == pytest.approx(output.token_scores, abs=1e-4)
 
@@ -114,7 +131,9 @@ def test_rows_and_sentences_in_parts_give_the_same(
         scored([model], PAIRS[4:5])
 
 
-def test_probabilities_that_are_not_numbers_are_an_error(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+def test_probabilities_that_are_not_numbers_are_an_error(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     (model,) = nmt_cli.load([make_checkpoint(tmp_path / "nan")], device="cpu").engine.models
     with torch.no_grad():
         model.output_weight[7] = math.nan
@@ -127,7 +146,12 @@ def test_lines_are_scored_in_order_with_their_tokens(translators: list[Translato
     seen: list[str] = []
     sources, targets = ["abc", "", "de", "ab"], ["hg", "a", " ", "ax\ud800"]
     scores = translator.score_targets(sources, targets, seen.extend)
-    assert [(each.source, each.target) for each in scores] == [("abc", "hg"), ("", "a"), ("de", " "), ("ab", "ax?")]
+    assert [(each.source, each.target) for each in scores] == [
+        ("abc", "hg"),
+        ("", "a"),
+        ("de", " "),
+        ("ab", "ax?"),
+    ]
     assert sorted(seen) == sorted(sources)
     assert [len(each.token_scores) - len(each.tokens) for each in scores] == [1] * 4
     assert "".join(scores[0].tokens).replace("\u2581", "") == "hg"
@@ -135,24 +159,37 @@ def test_lines_are_scored_in_order_with_their_tokens(translators: list[Translato
     assert "<unk>" in scores[3].tokens
     for each in scores:
         assert each.score == pytest.approx(sum(each.token_scores))
-        ids = translator.task.encode_source(each.source), translator.task.encode_target(each.target.strip())
-        assert each.token_scores == pytest.approx(independently(translator.engine.models[0], *ids).tolist(), abs=1e-5)
+        ids = (
+            translator.task.encode_source(each.source),
+            translator.task.encode_target(each.target.strip()),
+        )
+        assert each.token_scores == pytest.approx(
+            independently(translator.engine.models[0], *ids).tolist(), abs=1e-5
+        )
 
 
 def test_long_lines_are_cut_on_either_side(translators: list[Translator]) -> None:
     limited = replace(translators[0], options=replace(translators[0].options, max_source_length=3))
-    whole, long_source, long_target = limited.score_targets(["ab", "abcdef", "ab"], ["ab", "ab", "abcdef"])
-    assert [(each.source_truncated, each.target_truncated) for each in (whole, long_source, long_target)] == [
+    whole, long_source, long_target = limited.score_targets(
+        ["ab", "abcdef", "ab"], ["ab", "ab", "abcdef"]
+    )
+    assert [
+        (each.source_truncated, each.target_truncated) for each in (whole, long_source, long_target)
+    ] == [
         (False, False),
         (True, False),
         (False, True),
     ]
     assert long_source.token_scores == pytest.approx(whole.token_scores, abs=1e-5)
-    assert len(long_target.token_scores) == len(long_target.tokens) == 3  # the end of the sentence was not reached
+    assert (
+        len(long_target.token_scores) == len(long_target.tokens) == 3
+    )  # the end of the sentence was not reached
     assert long_target.token_scores == pytest.approx(whole.token_scores[:3], abs=1e-5)
 
 
-def test_what_cannot_be_scored_is_named(translators: list[Translator], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_scored_is_named(
+    translators: list[Translator], monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrong: list[Any] = [
         (["a"], []),
         (None, ["a"]),

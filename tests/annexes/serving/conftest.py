@@ -27,7 +27,12 @@ class Backwards:
         if self.error:
             raise self.error
         return [
-            Translation(text, [Output(text[::-1], -len(text) / 3, [], [])], len(text), truncated="long" in text)
+            Translation(
+                text,
+                [Output(text[::-1], -len(text) / 3, [], [])],
+                len(text),
+                truncated="long" in text,
+            )
             for text in texts
         ]
 

@@ -26,7 +26,9 @@ Scenario = Callable[[Callable[[], Any]], Awaitable[None]]
 def served(backwards: Any, client: Any) -> Callable[..., None]:
     """Run a scenario, which gets a function that makes clients of one server."""
 
-    def run(scenario: Scenario, limits: Limits = LIMITS, chain: Chain | None = None, **options: Any) -> None:
+    def run(
+        scenario: Scenario, limits: Limits = LIMITS, chain: Chain | None = None, **options: Any
+    ) -> None:
         queue = TranslationQueue(backwards, parallel=1, largest=8, characters=1000)
         app = application(queue, limits, chain=chain or Chain(), **options)
         asyncio.run(scenario(lambda: client(app)))
@@ -43,8 +45,13 @@ async def until_waiting(new: Callable[[], Any], texts: int) -> None:
 async def metric(client: Any, name: str, **labels: str) -> float | None:
     """Return what GET /metrics says of a sample."""
     page = (await client.ask("GET", "/metrics")).body.decode()
-    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-    return next((sample.value for sample in samples if sample.name == name and sample.labels == labels), None)
+    samples = [
+        sample for family in text_string_to_metric_families(page) for sample in family.samples
+    ]
+    return next(
+        (sample.value for sample in samples if sample.name == name and sample.labels == labels),
+        None,
+    )
 
 
 ONE, SEVERAL = "/translate", "/translate/batch"
@@ -57,7 +64,9 @@ def test_answers_and_their_metrics(served: Callable[..., None]) -> None:
         assert answer.json == {"translation": "\neßörG ", "score": -2.3333}
         for texts in ([], ["ab", "", "cd"]):
             answer = await new().post(SEVERAL, {"texts": texts})
-            expected = [{"translation": text[::-1], "score": round(-len(text) / 3, 4)} for text in texts]
+            expected = [
+                {"translation": text[::-1], "score": round(-len(text) / 3, 4)} for text in texts
+            ]
             assert (answer.code, answer.json) == (200, {"translations": expected})
         assert await metric(new(), "nmt_requests_total", route=ONE, code="200") == 1
         assert await metric(new(), "nmt_request_seconds_count", route=SEVERAL) == 2
@@ -72,7 +81,9 @@ def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) ->
         text = "a" * LIMITS.max_characters
         body = json.dumps({"texts": [text] * LIMITS.max_texts}).encode().ljust(LIMITS.max_body)
         answer = await new().ask("POST", SEVERAL, [body])
-        assert [each["translation"] for each in answer.json["translations"]] == [text] * LIMITS.max_texts
+        assert [each["translation"] for each in answer.json["translations"]] == [
+            text
+        ] * LIMITS.max_texts
 
     served(scenario)
 
@@ -98,7 +109,9 @@ def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) ->
         (SEVERAL, b'{"texts": ["a", "b", "c", "d"]}', 413, "at most 3"),
     ],
 )
-def test_wrong_requests(served: Callable[..., None], path: str, body: bytes, code: int, named: str) -> None:
+def test_wrong_requests(
+    served: Callable[..., None], path: str, body: bytes, code: int, named: str
+) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         answer = await new().ask("POST", path, [body[:7], body[7:]])
         assert answer.code == code
@@ -117,14 +130,21 @@ class ByFullStops(Around):
 
     def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
         outputs = [translation.outputs[0] for translation in translations]
-        whole = Output("".join(each.text for each in outputs), sum(each.score for each in outputs), [], [])
+        whole = Output(
+            "".join(each.text for each in outputs), sum(each.score for each in outputs), [], []
+        )
         return Translation(line, [whole], len(line), truncated=False)
 
 
-def test_the_sentences_of_a_text_are_translated_one_by_one(served: Callable[..., None], backwards: Any) -> None:
+def test_the_sentences_of_a_text_are_translated_one_by_one(
+    served: Callable[..., None], backwards: Any
+) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         answer = await new().post(SEVERAL, {"texts": ["ab. cd.", "ef."]})
-        translations = [{"translation": " .ba.dc", "score": -2.3333}, {"translation": ".fe", "score": -1.0}]
+        translations = [
+            {"translation": " .ba.dc", "score": -2.3333},
+            {"translation": ".fe", "score": -1.0},
+        ]
         assert (answer.code, answer.json) == (200, {"translations": translations})
         assert await metric(new(), "nmt_batch_texts_sum") == 3
 
@@ -132,7 +152,9 @@ def test_the_sentences_of_a_text_are_translated_one_by_one(served: Callable[...,
     assert backwards.batches == [["ab. ", "cd.", "ef."]]
 
 
-def test_a_request_of_too_many_sentences_is_413_before_a_search(served: Callable[..., None], backwards: Any) -> None:
+def test_a_request_of_too_many_sentences_is_413_before_a_search(
+    served: Callable[..., None], backwards: Any
+) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         answer = await new().post(SEVERAL, {"texts": ["a. b. c.", "d. e."]})
         assert (answer.code, list(answer.json)) == (413, ["error"])
@@ -151,10 +173,15 @@ def test_texts_that_are_not_split_are_as_many_as_max_texts(served: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("content_type", "code"), [("text/plain", 415), ("", 415), ("application/json; charset=utf-8", 200)]
+    ("content_type", "code"),
+    [("text/plain", 415), ("", 415), ("application/json; charset=utf-8", 200)],
 )
-def test_a_web_page_must_say_that_it_sends_json(served: Callable[..., None], content_type: str, code: int) -> None:
-    """Browsers ask a server before a page of another one may send this type, and send others without asking."""
+def test_a_web_page_must_say_that_it_sends_json(
+    served: Callable[..., None], content_type: str, code: int
+) -> None:
+    """Browsers ask a server before a page of another one may send this type, and send others
+    without asking.
+    """
 
     async def scenario(new: Callable[[], Any]) -> None:
         client = new()
@@ -166,12 +193,18 @@ def test_a_web_page_must_say_that_it_sends_json(served: Callable[..., None], con
     served(scenario)
 
 
-def test_two_lengths_of_a_request_are_400_and_close_the_connection(served: Callable[..., None]) -> None:
+def test_two_lengths_of_a_request_are_400_and_close_the_connection(
+    served: Callable[..., None],
+) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         client = new()
         client.headers = {"content-length": "0", "transfer-encoding": "chunked"}
         answer = await client.ask("GET", "/health")
-        assert (answer.code, list(answer.json), answer.headers["connection"]) == (400, ["error"], "close")
+        assert (answer.code, list(answer.json), answer.headers["connection"]) == (
+            400,
+            ["error"],
+            "close",
+        )
 
     served(scenario)
 
@@ -218,7 +251,11 @@ def test_a_full_queue_is_429(served: Callable[..., None], backwards: Any) -> Non
         waiting = asyncio.create_task(new().post(SEVERAL, {"texts": ["cd", "ef"]}))
         await until_waiting(new, 2)
         refused = await new().post(ONE, {"text": "gh"})
-        assert (refused.code, list(refused.json), refused.headers["retry-after"]) == (429, ["error"], "1")
+        assert (refused.code, list(refused.json), refused.headers["retry-after"]) == (
+            429,
+            ["error"],
+            "1",
+        )
         backwards.go.set()
         assert (await first).json["translation"] == "ba"
         assert (await waiting).code == 200
@@ -232,10 +269,14 @@ async def until_batches(backwards: Any, count: int) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_request_that_takes_too_long_is_503_and_leaves_the_queue(served: Callable[..., None], backwards: Any) -> None:
+def test_a_request_that_takes_too_long_is_503_and_leaves_the_queue(
+    served: Callable[..., None], backwards: Any
+) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         backwards.go.clear()
-        answers = await asyncio.gather(new().post(ONE, {"text": "ab"}), new().post(ONE, {"text": "cd"}))
+        answers = await asyncio.gather(
+            new().post(ONE, {"text": "ab"}), new().post(ONE, {"text": "cd"})
+        )
         assert [(answer.code, list(answer.json)) for answer in answers] == [(503, ["error"])] * 2
         await until_batches(backwards, 1)
         await until_waiting(new, 0)
@@ -285,7 +326,11 @@ def test_a_body_that_does_not_arrive_is_408(served: Callable[..., None]) -> None
         client = new()
         client.unfinished = True
         answer = await client.ask("POST", ONE, [b'{"text":'])
-        assert (answer.code, list(answer.json), answer.headers["connection"]) == (408, ["error"], "close")
+        assert (answer.code, list(answer.json), answer.headers["connection"]) == (
+            408,
+            ["error"],
+            "close",
+        )
 
     served(scenario, Limits(timeout=0.3))
 

@@ -17,9 +17,13 @@ Nmt = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn", "prometheus_client"])
-def test_without_a_package(nmt: Nmt, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def test_without_a_package(
+    nmt: Nmt, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
     for name in [
-        name for name in sys.modules if name.split(".")[0] == package or name.startswith("nmt_cli.annexes.serving")
+        name
+        for name in sys.modules
+        if name.split(".")[0] == package or name.startswith("nmt_cli.annexes.serving")
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
@@ -60,16 +64,23 @@ def test_paragraphs_are_split_where_that_is_possible(
 
 
 def test_what_clients_may_know(tiny_checkpoint: Path) -> None:
-    shown = about(ServeOptions(checkpoints=(tiny_checkpoint,)), nmt_cli.load(tiny_checkpoint, device="cpu"))
+    shown = about(
+        ServeOptions(checkpoints=(tiny_checkpoint,)), nmt_cli.load(tiny_checkpoint, device="cpu")
+    )
     assert shown["models"] == [f"{tiny_checkpoint.parent.name}/{tiny_checkpoint.name}"]
     assert shown["version"] == nmt_cli.__version__
 
 
 @pytest.mark.parametrize(
-    ("flags", "splits"), [((), True), (("--no-split-sentences",), False), (("--sentence-language", "de"), True)]
+    ("flags", "splits"),
+    [((), True), (("--no-split-sentences",), False), (("--sentence-language", "de"), True)],
 )
 def test_the_flags_of_paragraphs(
-    nmt: Nmt, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], splits: bool
+    nmt: Nmt,
+    tiny_checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    splits: bool,
 ) -> None:
     from nmt_cli.annexes.serving import server
 

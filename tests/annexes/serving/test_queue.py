@@ -12,7 +12,9 @@ from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import NmtError
 
 
-def queue_of(backwards: Any, parallel: int = 1, largest: int = 8, characters: int = 1000) -> TranslationQueue:
+def queue_of(
+    backwards: Any, parallel: int = 1, largest: int = 8, characters: int = 1000
+) -> TranslationQueue:
     return TranslationQueue(backwards, parallel=parallel, largest=largest, characters=characters)
 
 
@@ -35,7 +37,11 @@ def test_texts_that_arrive_during_a_batch_become_the_next_one(backwards: Any) ->
         assert len(queue) == 3
         backwards.go.set()
         answers = await asyncio.gather(*requests)
-        assert [[answer.source for answer in theirs] for theirs in answers] == [["a"], ["b", "c"], ["d"]]
+        assert [[answer.source for answer in theirs] for theirs in answers] == [
+            ["a"],
+            ["b", "c"],
+            ["d"],
+        ]
 
     asyncio.run(run())
     assert backwards.batches == [["a"], ["b", "d", "c"]]
@@ -95,7 +101,9 @@ def test_an_error_is_that_of_its_batch_alone(backwards: Any) -> None:
     async def run() -> None:
         queue = queue_of(backwards)
         backwards.error = NmtError("no memory")
-        for outcome in await asyncio.gather(queue.translate("ab"), queue.translate("c"), return_exceptions=True):
+        for outcome in await asyncio.gather(
+            queue.translate("ab"), queue.translate("c"), return_exceptions=True
+        ):
             assert outcome is backwards.error
         backwards.error = None
         assert [answer.text for answer in await queue.translate(["xy"])] == ["yx"]

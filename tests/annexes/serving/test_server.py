@@ -1,4 +1,6 @@
-"""The socket and the connections. The server itself is tested as a process: tests/integration/test_serve.py."""
+"""The socket and the connections. The server itself is tested as a process:
+tests/integration/test_serve.py.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,23 @@ Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
 def connected(scenario: Callable[[Open], Awaitable[None]], **options: Any) -> None:
-    """Run a scenario, which gets a function that opens a connection to a server with these options of uvicorn."""
+    """Run a scenario, which gets a function that opens a connection to a server with these options
+    of uvicorn.
+    """
 
     async def run() -> None:
         app = PlainTextResponse("hello")
-        config = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None, **options)
+        config = uvicorn.Config(
+            app, http=Protocol, ws="none", lifespan="off", log_config=None, **options
+        )
         config.load()
         state = ServerState()
         loop = asyncio.get_running_loop()
         with _listener("127.0.0.1", 0) as listener:
             server = await loop.create_server(lambda: Protocol(config, state, {}), sock=listener)
-            await asyncio.wait_for(scenario(lambda: asyncio.open_connection(*listener.getsockname())), 60)
+            await asyncio.wait_for(
+                scenario(lambda: asyncio.open_connection(*listener.getsockname())), 60
+            )
             server.close()
 
     asyncio.run(run())
@@ -78,9 +86,13 @@ def test_connections_that_are_being_refused_are_not_counted() -> None:
 
     async def run() -> None:
         app = PlainTextResponse("hello")
-        config = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None, limit_concurrency=2)
+        config = uvicorn.Config(
+            app, http=Protocol, ws="none", lifespan="off", log_config=None, limit_concurrency=2
+        )
         state = ServerState()
-        transports = [Mock(get_extra_info=lambda name: None, is_closing=lambda: False) for _ in range(2)]
+        transports = [
+            Mock(get_extra_info=lambda name: None, is_closing=lambda: False) for _ in range(2)
+        ]
         first, second = (Protocol(config, state, {}) for _ in transports)
         first.connection_made(transports[0])
         second.connection_made(transports[1])

@@ -45,23 +45,38 @@ def test_columns_of_tags_become_symbols(text: Path, capfd: pytest.CaptureFixture
     assert not task.difference(adopted)
     assert run(*LANGUAGES, "--train", "a", "--subwords-from", "d", "--out", "f") == 0
     Path("u.tsv").write_text("1\tder Hund\tV;FUT\tthe dog\tx\n", encoding="utf-8")
-    assert run("--train", "u.tsv", *TABLE[2:], "--tags", "3", "--subwords-from", "d", "--out", "g") == 2
+    assert (
+        run("--train", "u.tsv", *TABLE[2:], "--tags", "3", "--subwords-from", "d", "--out", "g")
+        == 2
+    )
     assert "--tags: <FUT> are no symbols of --subwords-from" in capfd.readouterr().err
 
 
-def test_tags_that_no_training_line_has_are_left_out(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tags_that_no_training_line_has_are_left_out(
+    text: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     Path("u.tsv").write_text("1\tder Hund\tV;FUT\tthe dog\tx\n", encoding="utf-8")
     assert run(*TABLE, "--tags", "3", "--valid", "u.tsv@<PST>", "--out", "d") == 0
     assert Corpus.open(Path("d"), "valid").raw_lines("source") == ["<PST> <V> the dog"]
-    assert "warning: --tags: 1 left out, which no training line has, such as <FUT>" in capfd.readouterr().err
+    assert (
+        "warning: --tags: 1 left out, which no training line has, such as <FUT>"
+        in capfd.readouterr().err
+    )
 
 
 def test_parts_have_their_tags(text: Path) -> None:
     symbols = ("--symbols", "<2de>,<bt>")
     named = ("--train-source", "a.de", "--train-target", "a.en@<2de> <bt>*2", "--keep-duplicates")
-    assert run(*LANGUAGES, *symbols, "--train", "a@<bt>", *named, "--valid", "a@<2de>", "--out", "d") == 0
+    assert (
+        run(*LANGUAGES, *symbols, "--train", "a@<bt>", *named, "--valid", "a@<2de>", "--out", "d")
+        == 0
+    )
     task, sources, _ = read("d")
-    assert len(task.source_tokens(range(task.source_vocabulary_size))) == task.source_vocabulary_size <= 90
+    assert (
+        len(task.source_tokens(range(task.source_vocabulary_size)))
+        == task.source_vocabulary_size
+        <= 90
+    )
     assert [source[0] for source in sources] == ["<bt>"] * 100 + ["<2de>"] * 100
     assert {source[1] for source in sources[100:]} == {"<bt>"}
     corpus = Corpus.open(Path("d"), "train")
@@ -77,12 +92,16 @@ def test_tags_do_not_count_in_the_length(text: Path) -> None:
 
 
 def test_filters_see_no_tags(text: Path) -> None:
-    Path("g.tsv").write_text("".join(f"\u03b1\u03b2 {n}\tb{n}\n" for n in range(100)), encoding="utf-8")
+    Path("g.tsv").write_text(
+        "".join(f"\u03b1\u03b2 {n}\tb{n}\n" for n in range(100)), encoding="utf-8"
+    )
     Path("v.tsv").write_text("\u03b1\u03b2 7\tb\n", encoding="utf-8")
     filters = ("--scripts", "Grek,Latn", "--drop-matching", "[<x]", "--drop-held-out")
     tagged = ("--train", "g.tsv@<xyz>", "--valid", "v.tsv@<ab>", "--symbols", "<xyz>,<ab>")
     assert run(*tagged, *filters, "--subwords", "character", "--out", "d") == 0
-    assert json.loads(Path("d/manifest.json").read_text())["splits"]["train"]["dropped"] == {"held-out source": 1}
+    assert json.loads(Path("d/manifest.json").read_text())["splits"]["train"]["dropped"] == {
+        "held-out source": 1
+    }
 
 
 @pytest.mark.parametrize(
@@ -96,7 +115,9 @@ def test_filters_see_no_tags(text: Path) -> None:
         ([*TABLE, "--symbols", ",".join(f"<{n}>" for n in range(90))], "no place for words beside 90"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(text: Path, capfd: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+def test_what_does_not_fit(
+    text: Path, capfd: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     Path("bad.tsv").write_text("a\tb\tV\na\tb\tx y\n", encoding="utf-8")
     assert run(*words, "--out", "d") in (1, 2)
     error = capfd.readouterr().err
@@ -111,13 +132,19 @@ def test_symbols_are_not_generated(last: int) -> None:
     assert scores.isinf().nonzero()[:, 1].unique().tolist() == [0, 1, 2, *range(9 - last, 9)]
 
 
-def test_a_tag_is_text_before_each_line(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_tag_is_text_before_each_line(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint", symbols="<x>,<y>")
     plain, tagged = nmt_cli.load(folder), nmt_cli.load(folder, tag="<y> <x>")
     lines = ["abc", "", "cab ba"]
     written = [f"<y> <x> {line}" if line else "" for line in lines]
-    assert tagged.translate(lines) == plain.translate(written) == plain.translate(lines, tag="<y> <x>")
-    scores: list[Any] = [each.score_targets(given, lines) for each, given in ((tagged, lines), (plain, written))]
+    assert (
+        tagged.translate(lines) == plain.translate(written) == plain.translate(lines, tag="<y> <x>")
+    )
+    scores: list[Any] = [
+        each.score_targets(given, lines) for each, given in ((tagged, lines), (plain, written))
+    ]
     assert scores[0][0].token_scores == scores[1][0].token_scores
     assert scores[0][0].token_scores != plain.score_targets(lines, lines)[0].token_scores
     (found,) = plain.translate_detailed(["<x> ab c"], align=True)
@@ -125,13 +152,17 @@ def test_a_tag_is_text_before_each_line(make_checkpoint: Callable[..., Path], tm
     assert all(i in (0, 1) for i, _ in other.outputs[0].alignment)
     assert all(i in (0, 1, 2) for i, _ in found.outputs[0].alignment)
     marked = "a <b>b</b> ab <i>c b</i> a"
-    assert tagged.translate([marked], markup=True) == plain.translate([f"<y> <x> {marked}"], markup=True)
+    assert tagged.translate([marked], markup=True) == plain.translate(
+        [f"<y> <x> {marked}"], markup=True
+    )
     with pytest.raises(UsageError, match=r"--tag <z>: <z> is no symbol. The symbols are <x>, <y>"):
         plain.translate(lines, tag="<z>")
     assert TranslateOptions().settings(plain.task).never_generated == 2
 
 
-def test_a_tag_before_nothing_is_nothing(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_tag_before_nothing_is_nothing(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     """The task reads nothing in invisible characters."""
     tagged = nmt_cli.load(make_checkpoint(tmp_path / "checkpoint", symbols="<a>"), tag="<a>")
     assert tagged.task.encode_source("\u2060\u2060") == []

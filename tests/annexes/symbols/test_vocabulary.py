@@ -55,7 +55,9 @@ def test_symbols_are_decoded_as_words(kind: str) -> None:
     assert vocabulary.pieces(ids[:1]) == ["<ab>"]
     assert vocabulary.decode(vocabulary.encode("the dog")) == "the dog"
     assert len(vocabulary.texts) == len(vocabulary) == len(vocabulary.words) + 3
-    assert pickle.loads(pickle.dumps(vocabulary)).encode("<a> the dog") == vocabulary.encode("<a> the dog")
+    assert pickle.loads(pickle.dumps(vocabulary)).encode("<a> the dog") == vocabulary.encode(
+        "<a> the dog"
+    )
 
 
 def test_only_text_is_changed() -> None:
@@ -63,20 +65,27 @@ def test_only_text_is_changed() -> None:
         ["The <ab> Dog", "<a>", "Dogs", ""], lambda lines: [line.upper() for line in lines]
     )
     assert changed == ["THE <ab> DOG", "<a>", "DOGS", ""]
-    (lower,) = Symbols(NAMES).changed(["<A> dog <a>"], lambda lines: [line.lower() for line in lines])
+    (lower,) = Symbols(NAMES).changed(
+        ["<A> dog <a>"], lambda lines: [line.lower() for line in lines]
+    )
     assert lower == "< a> dog <a>"
 
 
 @pytest.mark.parametrize("names", ["<a>,<a>", "a b", "<a b>", "<a>,", "a", "</s>", "\u2581"])
 def test_what_cannot_be_a_symbol(names: str) -> None:
-    with pytest.raises(UsageError, match=r"--symbols: .* cannot be one; give distinct names in brackets"):
+    with pytest.raises(
+        UsageError, match=r"--symbols: .* cannot be one; give distinct names in brackets"
+    ):
         symbols_of(names)
 
 
 def test_a_tag_is_a_symbol() -> None:
     check_tag("<a> <2>", NAMES, "")
     check_tag("", [], "")
-    with pytest.raises(UsageError, match=r"--tag <b>: <b> is no symbol. The symbols are <a>, <ab>, <2>; .*--symbols"):
+    with pytest.raises(
+        UsageError,
+        match=r"--tag <b>: <b> is no symbol. The symbols are <a>, <ab>, <2>; .*--symbols",
+    ):
         check_tag("<a> <b>", NAMES, "--tag <b>")
     with pytest.raises(UsageError, match="There are none"):
         check_tag("<a>", [], "x")

@@ -1,4 +1,6 @@
-"""ByteNet against the equations of its paper, in loops over positions and channels, and counts by hand."""
+"""ByteNet against the equations of its paper, in loops over positions and channels, and counts by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def convolution(block: Block, h: list[Tensor], t: int, dilation: int, masked: bo
 
 def residual(block: Block, x: list[Tensor], dilation: int, masked: bool) -> list[Tensor]:
     """Figure 3, left, over a sentence."""
-    h = [norm(block.inner_norm, block.narrow(norm(block.outer_norm, x_t).relu())).relu() for x_t in x]
+    h = [
+        norm(block.inner_norm, block.narrow(norm(block.outer_norm, x_t).relu())).relu() for x_t in x
+    ]
     result = []
     for t, x_t in enumerate(x):
         inner = norm(block.convolved_norm, convolution(block, h, t, dilation, masked)).relu()
@@ -71,11 +75,16 @@ def reference(model: ByteNet, source: list[int], target: list[int], columns: int
 
 
 def test_the_equations_of_the_paper() -> None:
-    """Targets longer and shorter than the columns of their sources, 6 and 2 and 9 columns in one batch."""
+    """Targets longer and shorter than the columns of their sources, 6 and 2 and 9 columns in one
+    batch.
+    """
     model = made()
     sources = [[5, 6, 7, 8, 3], [9, 3], [4, 5, 6, 7, 8, 9, 10, 3]]
     targets = [[2, 10, 11, 12, 13, 14, 15, 16, 17], [2, 13, 14, 15], [2, 4]]
-    batch = [nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in side], True) for side in (sources, targets)]
+    batch = [
+        nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in side], True)
+        for side in (sources, targets)
+    ]
     found = model.decoder_output(*batch)
     for number, columns in enumerate((6, 2, 9)):
         expected = reference(model, sources[number], targets[number], columns)
@@ -83,14 +92,20 @@ def test_the_equations_of_the_paper() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("length_ratio", "length_offset"), [(1.0, 0), (1.4, 0), (1.2, 5), (1.7, 0)])
-def test_a_sentence_has_as_many_columns_in_a_batch_as_alone(length_ratio: float, length_offset: int) -> None:
+@pytest.mark.parametrize(
+    ("length_ratio", "length_offset"), [(1.0, 0), (1.4, 0), (1.2, 5), (1.7, 0)]
+)
+def test_a_sentence_has_as_many_columns_in_a_batch_as_alone(
+    length_ratio: float, length_offset: int
+) -> None:
     """Where a n + b is a whole number but for rounding as well, as 1.4 * 45."""
     model = made(num_layers=1, length_ratio=length_ratio, length_offset=length_offset)
     lengths = range(1, 61)
     source = nn.utils.rnn.pad_sequence([torch.full((n,), 7) for n in lengths], True)
     together = (model.start(source).source[0] != 0).any(2).sum(1)
-    assert together.tolist() == [model.start(source[n - 1 : n, :n]).source[0].size(1) for n in lengths]
+    assert together.tolist() == [
+        model.start(source[n - 1 : n, :n]).source[0].size(1) for n in lengths
+    ]
     assert (together >= torch.tensor(lengths)).all()
 
 
@@ -106,10 +121,15 @@ def test_the_defaults_are_the_model_of_section_6() -> None:
     biases = d + d + 2 * d
     norms = 2 * (2 * d + d + d)
     last = 2 * d * 2 * d + 2 * d + 2 * 2 * d
-    assert sum(p.numel() for p in model.parameters()) == 60 * (weights + biases + norms) + last + 3 * V * 2 * d
+    assert (
+        sum(p.numel() for p in model.parameters())
+        == 60 * (weights + biases + norms) + last + 3 * V * 2 * d
+    )
 
 
-@pytest.mark.parametrize(("fields", "flag"), [({"d_model": 9}, "--d-model 9"), ({"kernel": 4}, "--kernel 4")])
+@pytest.mark.parametrize(
+    ("fields", "flag"), [({"d_model": 9}, "--d-model 9"), ({"kernel": 4}, "--kernel 4")]
+)
 def test_impossible_widths_are_refused(fields: dict[str, Any], flag: str) -> None:
     with pytest.raises(UsageError, match=flag):
         ByteNetConfig(**fields)

@@ -13,7 +13,9 @@ from nmt_cli.annexes.table2.settings import ConstantConfig
 def test_the_rates_are_those_of_torch(warmup: int) -> None:
     schedule = Constant(ConstantConfig(learning_rate=0.3, warmup_steps=warmup), d_model=64)
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=schedule.peak)
-    theirs = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / warmup, total_iters=warmup - 1)
+    theirs = torch.optim.lr_scheduler.LinearLR(
+        optimizer, start_factor=1 / warmup, total_iters=warmup - 1
+    )
     for step in range(1, 12):
         assert schedule(step) == pytest.approx(theirs.get_last_lr()[0])
         optimizer.step()

@@ -1,4 +1,6 @@
-"""ConvS2S against its equations, written as loops over positions, and against PyTorch's counter of operations."""
+"""ConvS2S against its equations, written as loops over positions, and against PyTorch's counter of
+operations.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ SOURCE, TARGET = [5, 9, 7, 8, 3], [2, 10, 11, 6]
 
 
 def made(**fields: Any) -> Any:
-    small = {"d_model": 6, "convolutions": "4x3*2,5x1", "decoder_convolutions": "4x2,3x3", "dropout": 0.0}
+    small = {
+        "d_model": 6,
+        "convolutions": "4x3*2,5x1",
+        "decoder_convolutions": "4x2,3x3",
+        "dropout": 0.0,
+    }
     return built("convs2s", **{**small, **fields})
 
 
@@ -33,11 +40,15 @@ def linear(layer: Any, x: Tensor) -> Tensor:
 
 
 def block(layer: Any, states: list[Tensor], before: int) -> list[Tensor]:
-    """v(W [h_(i - before), ...] + b) of section 3.2 for every position i, with zeros around the sentence."""
+    """v(W [h_(i - before), ...] + b) of section 3.2 for every position i, with zeros around the
+    sentence.
+    """
     results = []
     for i in range(len(states)):
         places = range(i - before, i - before + layer.convolution.kernel)
-        inputs = [states[j] if 0 <= j < len(states) else torch.zeros_like(states[0]) for j in places]
+        inputs = [
+            states[j] if 0 <= j < len(states) else torch.zeros_like(states[0]) for j in places
+        ]
         values, gates = linear(layer.convolution, torch.cat(inputs)).chunk(2)
         results.append(values * torch.sigmoid(gates))
     return results
@@ -50,24 +61,44 @@ def residual(layer: Any, x: Tensor) -> Tensor:
 def reference(model: ConvS2S) -> Tensor:
     """The logits [T, V] of the one sentence pair."""
     half = math.sqrt(0.5)
-    e = [model.source_embedding.weight[x] + model.source_positions.weight[j] for j, x in enumerate(SOURCE)]
+    e = [
+        model.source_embedding.weight[x] + model.source_positions.weight[j]
+        for j, x in enumerate(SOURCE)
+    ]
     z = [linear(model.encoder_in, each) for each in e]
     for layer in model.encoder:
         blocks = block(layer, z, (layer.convolution.kernel - 1) // 2)
-        z = [(after + residual(layer, before)) * half for before, after in zip(z, blocks, strict=True)]
+        z = [
+            (after + residual(layer, before)) * half
+            for before, after in zip(z, blocks, strict=True)
+        ]
     z = [linear(model.encoder_out, each) for each in z]
-    g = [model.target_embedding.weight[y] + model.target_positions.weight[i] for i, y in enumerate(TARGET)]
+    g = [
+        model.target_embedding.weight[y] + model.target_positions.weight[i]
+        for i, y in enumerate(TARGET)
+    ]
     h = [linear(model.decoder_in, each) for each in g]
     for layer in model.decoder:
         inputs, h = h, block(layer, h, layer.convolution.kernel - 1)
         for i, state in enumerate(h):
             d = (linear(layer.attention.query, state) + g[i]) * half
             a = torch.stack([(d * key).sum() for key in z]).exp()
-            c = sum((a[j] / a.sum()) * (z[j] + e[j]) * half for j in range(len(z))) * len(z) * math.sqrt(1 / len(z))
+            c = (
+                sum((a[j] / a.sum()) * (z[j] + e[j]) * half for j in range(len(z)))
+                * len(z)
+                * math.sqrt(1 / len(z))
+            )
             with_context = (linear(layer.attention.context, c) + state) * half
             h[i] = (with_context + residual(layer, inputs[i])) * half
     output = torch.stack([linear(model.decoder_out, each) for each in h])
-    return output @ (weight(model.output) if isinstance(model.output, torch.nn.Linear) else model.output.weight).T
+    return (
+        output
+        @ (
+            weight(model.output)
+            if isinstance(model.output, torch.nn.Linear)
+            else model.output.weight
+        ).T
+    )
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -79,7 +110,13 @@ def test_it_is_what_the_equations_say(tied: bool) -> None:
     found = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0]
     torch.testing.assert_close(found, expected)
     theirs, ours = (
-        dict(zip(parameters, torch.autograd.grad(x.square().sum(), list(parameters.values())), strict=True))
+        dict(
+            zip(
+                parameters,
+                torch.autograd.grad(x.square().sum(), list(parameters.values())),
+                strict=True,
+            )
+        )
         for x in (expected, found)
     )
     for name in parameters:
@@ -91,7 +128,13 @@ def test_it_is_what_the_equations_say(tied: bool) -> None:
 
 def test_initial_weights() -> None:
     """Section 3.5, with a dropout of 0.36, which keeps p = 0.64 of the inputs."""
-    model = made(vocabulary=3000, d_model=96, convolutions="64x3,80x1", decoder_convolutions="64x3", dropout=0.36)
+    model = made(
+        vocabulary=3000,
+        d_model=96,
+        convolutions="64x3,80x1",
+        decoder_convolutions="64x3",
+        dropout=0.36,
+    )
     assert model.source_embedding.weight.std().item() == pytest.approx(0.1, rel=0.02)
     assert model.target_positions.weight.std().item() == pytest.approx(0.1, rel=0.02)
     expected = {
@@ -117,11 +160,18 @@ def test_the_size_of_the_model_for_en_de() -> None:
     def rows(inputs: int, outputs: int) -> int:
         return outputs * (inputs + 2)
 
-    layers = [(512, 512, 3)] * 10 + [(512, 768, 3)] + [(768, 768, 3)] * 2 + [(768, 2048, 1), (2048, 2048, 1)]
+    layers = (
+        [(512, 512, 3)] * 10
+        + [(512, 768, 3)]
+        + [(768, 768, 3)] * 2
+        + [(768, 2048, 1), (2048, 2048, 1)]
+    )
     blocks = sum(rows(k * C, 2 * D) + (rows(C, D) if C != D else 0) for C, D, k in layers)
     attention = sum(rows(D, 512) + rows(512, D) for _, D, _ in layers)
     ends = 2 * (rows(512, 512) + rows(2048, 512))
-    embeddings = 2 * (40_000 + 1024) * 512 + 40_000 * (512 + 1)  # there is no bias before the softmax
+    embeddings = 2 * (40_000 + 1024) * 512 + 40_000 * (
+        512 + 1
+    )  # there is no bias before the softmax
     model = built("convs2s", vocabulary=40_000, device="meta")
     assert sum(p.numel() for p in model.parameters()) == 2 * blocks + attention + ends + embeddings
 
@@ -153,4 +203,7 @@ def test_the_number_of_layers_is_bounded() -> None:
 
 def test_layers_by_their_channels_and_kernels() -> None:
     assert ConvS2SConfig(convolutions="8x3*2, 16x1").widths()[0] == [(8, 3), (8, 3), (16, 1)]
-    assert ConvS2SConfig(convolutions="8x3", decoder_convolutions="4x5").widths() == ([(8, 3)], [(4, 5)])
+    assert ConvS2SConfig(convolutions="8x3", decoder_convolutions="4x5").widths() == (
+        [(8, 3)],
+        [(4, 5)],
+    )

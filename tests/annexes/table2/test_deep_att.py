@@ -37,7 +37,9 @@ def model() -> DeepAtt:
 
 
 class Equations:
-    """Logits, with a loop for each of the model's sums; the products are those of the paper, each computed once."""
+    """Logits, with a loop for each of the model's sums; the products are those of the paper, each
+    computed once.
+    """
 
     def __init__(self, model: DeepAtt) -> None:
         self.model, self.weights = model, dict(model.named_parameters())
@@ -47,14 +49,18 @@ class Equations:
         return torch.nn.functional.linear(x, self.weights[f"{layer}.cells.weight_ih_l0"])
 
     def half(self, f: Tensor) -> Tensor:
-        """The first half, where cell's input and input gate come first; PyTorch's order is i, f, g, o."""
+        """The first half, where cell's input and input gate come first; PyTorch's order is i, f, g,
+        o.
+        """
         i, _, g, _ = f.chunk(4)
         return torch.cat([g, i])
 
     def cell(self, layer: str, f: Tensor, h: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         """Equation 3."""
         recurrent = torch.nn.functional.linear(h, self.weights[f"{layer}.cells.weight_hh_l0"])
-        biases = self.weights[f"{layer}.cells.bias_ih_l0"] + self.weights[f"{layer}.cells.bias_hh_l0"]
+        biases = (
+            self.weights[f"{layer}.cells.bias_ih_l0"] + self.weights[f"{layer}.cells.bias_hh_l0"]
+        )
         i, forget, g, o = (f + recurrent + biases).chunk(4)
         s = i.sigmoid() * g.tanh() + forget.sigmoid() * s
         return o.sigmoid() * s.tanh(), s
@@ -85,7 +91,9 @@ class Equations:
         logits, attention = [], []
         for i in target_in:
             query = linear(states[0][0], w["attention.query.weight"])
-            scores = torch.cat([linear(torch.tanh(query + key), w["attention.score.weight"]) for key in keys])
+            scores = torch.cat(
+                [linear(torch.tanh(query + key), w["attention.score.weight"]) for key in keys]
+            )
             attention.append(scores.softmax(0))
             context = attention[-1] @ torch.stack(values)
             x = torch.cat([context, self.model.target_embedding.weight[i]])
@@ -118,7 +126,11 @@ def test_sizes_of_the_paper() -> None:
     model = built("deep_att", vocabulary=80_000, device="meta")
     d, c, e = 512, 1280, 256
     assert model.config.d_context == c
-    lstm = {name: parameter.numel() for name, parameter in model.named_parameters() if ".cells.weight" in name}
+    lstm = {
+        name: parameter.numel()
+        for name, parameter in model.named_parameters()
+        if ".cells.weight" in name
+    }
     stacked = 4 * d * (2 * d + d) + 4 * d * d  # of a layer: W_f for [Half(f), h], and W_r
     first = 2 * (4 * d * e + 4 * d * d) + 4 * d * (c + e) + 4 * d * d
     assert sum(lstm.values()) == first + (2 * 8 + 6) * stacked

@@ -37,12 +37,21 @@ NLTK = [
     ([6, 5, 5, 6, 5, 5, 6, 4, 6], [6, 5, 5, 6, 5, 5, 6, 4, 4, 6], 0.8235294117647058),
     ([4, 6, 5, 4, 4, 5, 4], [4, 6, 4, 5, 4, 4, 5, 4], 0.6538461538461539),
 ]
-"""Output, target, and what `nltk.translate.gleu_score.sentence_gleu` of NLTK 3.10.4 returned for them."""
+"""Output, target, and what `nltk.translate.gleu_score.sentence_gleu` of NLTK 3.10.4 returned for
+them.
+"""
 
 
 def transformer(dropout: float = 0.0) -> Any:
     """A tiny model of 6 ids with distinct probabilities."""
-    fields = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2, "dropout": dropout, "output_bias": True}
+    fields = {
+        "num_layers": 1,
+        "d_model": 8,
+        "d_ff": 8,
+        "num_heads": 2,
+        "dropout": dropout,
+        "output_bias": True,
+    }
     model = built("transformer", vocabulary=6, **fields)
     torch.manual_seed(3)
     with torch.no_grad():
@@ -52,7 +61,9 @@ def transformer(dropout: float = 0.0) -> Any:
 
 
 def criterion(samples: int = 2, weight: float = 0.0, offset: int = 2) -> ExpectedReward:
-    return ExpectedReward(ExpectedRewardConfig(samples=samples, likelihood_weight=weight, max_length_offset=offset))
+    return ExpectedReward(
+        ExpectedRewardConfig(samples=samples, likelihood_weight=weight, max_length_offset=offset)
+    )
 
 
 def batch_of(*pairs: tuple[list[int], list[int]]) -> Batch:
@@ -61,7 +72,9 @@ def batch_of(*pairs: tuple[list[int], list[int]]) -> Batch:
 
 
 def gradient(loss: Tensor, model: nn.Module) -> Tensor:
-    return torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))])
+    return torch.cat(
+        [each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))]
+    )
 
 
 def outcomes(limit: int) -> list[list[int]]:
@@ -71,7 +84,9 @@ def outcomes(limit: int) -> list[list[int]]:
 
 
 def probabilities(model: Any, source: list[int], outputs: list[list[int]]) -> Tensor:
-    """P(Y | X) of each output by the full pass, one by one, where padding and BOS have no probability."""
+    """P(Y | X) of each output by the full pass, one by one, where padding and BOS have no
+    probability.
+    """
     found = []
     for output in outputs:
         logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *output[:-1]]]))[0]
@@ -117,21 +132,28 @@ def test_probabilities_of_padded_samples_are_those_of_the_full_pass() -> None:
     padded = torch.tensor([[*output, *[PAD] * (6 - len(output))] for output in outputs])
     batch = with_targets(batch_of(*[(source, [4])] * 4), padded)
     assert batch.num_tokens == 4 + 1 + 5 + 2
-    torch.testing.assert_close(criterion().log_probabilities(model, batch).exp(), probabilities(model, source, outputs))
+    torch.testing.assert_close(
+        criterion().log_probabilities(model, batch).exp(), probabilities(model, source, outputs)
+    )
 
 
 def test_samples_are_a_batch_like_any_other() -> None:
     """What the corpus would give for the same sentences."""
     expected = batch_of(([4, 5], [4, 4, 5]), ([5], []), ([4], [5]))
     other = batch_of(([4, 5], [5]), ([5], [5]), ([4], [4]))
-    found = with_targets(other, torch.tensor([[4, 4, 5, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [5, EOS, PAD, PAD, PAD]]))
+    found = with_targets(
+        other,
+        torch.tensor([[4, 4, 5, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [5, EOS, PAD, PAD, PAD]]),
+    )
     assert torch.equal(found.target_in, expected.target_in)
     assert torch.equal(found.target_out, expected.target_out)
     assert found.num_tokens == expected.num_tokens
 
 
 class Script:
-    """A `Decodable` that says a given sentence for each first source id, and checks that its rows stay together."""
+    """A `Decodable` that says a given sentence for each first source id, and checks that its rows
+    stay together.
+    """
 
     vocabulary_size = 300
 
@@ -143,7 +165,9 @@ class Script:
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         scores = torch.full((len(tokens), self.vocabulary_size), -torch.inf)
-        for row, (first, place) in enumerate(zip(state.first.tolist(), state.place.tolist(), strict=True)):
+        for row, (first, place) in enumerate(
+            zip(state.first.tolist(), state.place.tolist(), strict=True)
+        ):
             said = self.sentences[first]
             assert place == 0 or tokens[row] == (said[place - 1] if place <= len(said) else PAD)
             scores[row, said[min(place, len(said) - 1)]] = 0.0

@@ -1,4 +1,6 @@
-"""The mixture of experts, against the equations of Shazeer et al. 2017 for one token and expert at a time."""
+"""The mixture of experts, against the equations of Shazeer et al. 2017 for one token and expert at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from nmt_cli.annexes.table2.experts import Experts, exchanged, expected_load, grouped_product, squared_variation
+from nmt_cli.annexes.table2.experts import (
+    Experts,
+    exchanged,
+    expected_load,
+    grouped_product,
+    squared_variation,
+)
 from nmt_cli.annexes.table2.settings import ExpertsConfig
 from nmt_cli.device import autocast
 from nmt_cli.errors import UsageError
@@ -40,7 +48,10 @@ def mixture(layer: Experts, x: Tensor, scores: Tensor) -> Tensor:
     scores = scores.detach()
     total = sum(math.exp(scores[i]) for i in best)
     outputs = [layer.outer[i] @ torch.relu(layer.inner[i] @ x) for i in best]
-    return sum((math.exp(scores[i]) / total * output for i, output in zip(best, outputs, strict=True)), torch.zeros(D))
+    return sum(
+        (math.exp(scores[i]) / total * output for i, output in zip(best, outputs, strict=True)),
+        torch.zeros(D),
+    )
 
 
 @pytest.mark.parametrize("per_token", [2, 3, EXPERTS])
@@ -77,7 +88,11 @@ def test_the_loss_is_that_of_importance_and_load(
     per_token: int, load_weight: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equations 6, 7 and 11; each expert has each token if there are no more."""
-    layer, x, noise = made(per_token, load_loss=load_weight), torch.randn(N, D), torch.randn(N, EXPERTS)
+    layer, x, noise = (
+        made(per_token, load_loss=load_weight),
+        torch.randn(N, D),
+        torch.randn(N, EXPERTS),
+    )
     monkeypatch.setattr(torch, "randn_like", lambda _: noise)
     chosen, gates = layer.choose(x)
     importance = torch.zeros(EXPERTS)
@@ -87,7 +102,9 @@ def test_the_loss_is_that_of_importance_and_load(
     expected = 0.3 * squared_variation(importance)
     if load_weight and per_token < EXPERTS:
         clean, deviation = layer.gate(x), F.softplus(layer.noise(x))
-        expected += load_weight * squared_variation(expected_load(clean, clean + noise * deviation, deviation, 2))
+        expected += load_weight * squared_variation(
+            expected_load(clean, clean + noise * deviation, deviation, 2)
+        )
     torch.testing.assert_close(layer.added_loss(), expected)
 
 
@@ -116,7 +133,10 @@ def test_new_gates_are_equal_and_noise_spreads_the_tokens() -> None:
 def test_gradients_are_those_of_the_plain_sum() -> None:
     """Also where no token chose an expert: zeros, which sums over processes need."""
     layer, x = made().eval(), torch.randn(2, D, dtype=torch.float64, requires_grad=True)
-    layer.double().choose = lambda rows: (torch.tensor([[0, 2]] * 2), layer.gate(rows)[:, [0, 2]].softmax(-1))  # type: ignore[method-assign]
+    layer.double().choose = lambda rows: (
+        torch.tensor([[0, 2]] * 2),
+        layer.gate(rows)[:, [0, 2]].softmax(-1),
+    )  # type: ignore[method-assign]
     assert torch.autograd.gradcheck(layer, (x,))
     layer(x).sum().backward()
     for weight in (layer.inner, layer.outer):
@@ -149,31 +169,46 @@ def test_the_host_waits_for_no_number_in_training() -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("ends", [[3, 3, 7], [0, 7, 7]])
 def test_products_of_groups_are_those_of_each_group(ends: list[int], precision: str) -> None:
-    """To the last bit on a CPU, with gradients; also for widths that torch's grouped product refuses."""
+    """To the last bit on a CPU, with gradients; also for widths that torch's grouped product
+    refuses.
+    """
     for inputs, outputs in ((8, 16), (5, 6)):
-        rows, weights = (torch.randn(shape, requires_grad=True) for shape in ((7, inputs), (3, outputs, inputs)))
+        rows, weights = (
+            torch.randn(shape, requires_grad=True) for shape in ((7, inputs), (3, outputs, inputs))
+        )
         parts = zip(rows.tensor_split(ends[:-1]), weights, strict=True)
         with autocast(rows.device, precision):
             found = grouped_product(rows, weights, torch.tensor(ends, dtype=torch.int32))
             expected = torch.cat([F.linear(part, weight) for part, weight in parts])
-        gradients = [torch.autograd.grad(y, (rows, weights), torch.ones_like(y)) for y in (found, expected)]
+        gradients = [
+            torch.autograd.grad(y, (rows, weights), torch.ones_like(y)) for y in (found, expected)
+        ]
         assert found.dtype == getattr(torch, precision)
-        assert all(torch.equal(a, b) for a, b in zip((found, *gradients[0]), (expected, *gradients[1]), strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip((found, *gradients[0]), (expected, *gradients[1]), strict=True)
+        )
 
 
 def of_groups(weights: Tensor, counts: Tensor) -> tuple[Tensor, ...]:
-    """A rank's rows, the outputs, and the gradients of rows and weights, where all ranks have all groups."""
+    """A rank's rows, the outputs, and the gradients of rows and weights, where all ranks have all
+    groups.
+    """
     rows = torch.arange(counts.sum() * 8.0).view(-1, 8).cos().requires_grad_()
     outputs = grouped_product(rows, weights, counts.cumsum(0).int())
     return rows, outputs, *torch.autograd.grad(outputs.square().sum(), (rows, weights))
 
 
 def rank_of_exchange(rank: int, size: int, store: Path, precision: str) -> None:
-    """Compares a rank's exchange with the products of all groups. A rank may have no rows, and a group none."""
+    """Compares a rank's exchange with the products of all groups. A rank may have no rows, and a
+    group none.
+    """
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     whole = torch.arange(8 * 8 * 8.0).view(8, 8, 8).sin().requires_grad_()
-    counts = torch.tensor([[0, 3, 1, 0, 2, 0, 0, 5], [0] * 8, [0, 1, 0, 0, 0, 0, 1, 0], [0, 7, 0, 2, 0, 0, 2, 1]])
+    counts = torch.tensor(
+        [[0, 3, 1, 0, 2, 0, 0, 5], [0] * 8, [0, 1, 0, 0, 0, 0, 1, 0], [0, 7, 0, 2, 0, 0, 2, 1]]
+    )
     with autocast(whole.device, precision):
         all_ranks = [of_groups(whole, each) for each in counts[:size]]
         rows, expected, of_rows, _ = all_ranks[rank]
@@ -191,8 +226,12 @@ def rank_of_exchange(rank: int, size: int, store: Path, precision: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "precision"), [(2, "float32"), (4, "bfloat16")])
-def test_groups_of_several_ranks_are_those_of_one(size: int, precision: str, tmp_path: Path) -> None:
-    """The outputs and the gradients of rows are the same to the last bit; those of weights add up over the ranks."""
+def test_groups_of_several_ranks_are_those_of_one(
+    size: int, precision: str, tmp_path: Path
+) -> None:
+    """The outputs and the gradients of rows are the same to the last bit; those of weights add up
+    over the ranks.
+    """
     fork = multiprocessing.get_context("fork")  # importing torch takes seconds
     arguments = [(rank, size, tmp_path / "store", precision) for rank in range(size)]
     ranks = [fork.Process(target=rank_of_exchange, args=each) for each in arguments]

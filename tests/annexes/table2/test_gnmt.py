@@ -1,4 +1,6 @@
-"""GNMT against the equations of its paper, in loops over time and layers, and against published figures."""
+"""GNMT against the equations of its paper, in loops over time and layers, and against published
+figures.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from nmt_cli.annexes.table2.settings import GNMTConfig
 
 
 def made(**fields: Any) -> Any:
-    return built("gnmt", **{"num_layers": 4, "d_model": 6, "dropout": 0.0, "init_range": 0.5, **fields})
+    return built(
+        "gnmt", **{"num_layers": 4, "d_model": 6, "dropout": 0.0, "init_range": 0.5, **fields}
+    )
 
 
 def lstm(layer: LSTM, inputs: list[Tensor]) -> list[Tensor]:
@@ -33,7 +37,9 @@ def lstm(layer: LSTM, inputs: list[Tensor]) -> list[Tensor]:
 
 @torch.no_grad()
 def reference(model: GNMT, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
-    """The output of the decoder for one sentence and its attention weights, by section 3 and Figure 1."""
+    """The output of the decoder for one sentence and its attention weights, by section 3 and Figure
+    1.
+    """
     x = [model.source_embedding.weight[word] for word in source]
     from_right = lstm(model.from_right, x[::-1])[::-1]
     x = [torch.cat(pair) for pair in zip(lstm(model.from_left, x), from_right, strict=True)]
@@ -59,7 +65,10 @@ def test_the_equations_of_the_paper() -> None:
     model = made()
     source, target = [5, 6, 7, 8, 3], [2, 10, 11, 12]
     batch = torch.tensor([source, [9, 3, 0, 0, 0]]), torch.tensor([target, [2, 13, 0, 0]])
-    found, weights = model.decoder_output(*batch), model.attention_weights(*(side[:1] for side in batch))
+    found, weights = (
+        model.decoder_output(*batch),
+        model.attention_weights(*(side[:1] for side in batch)),
+    )
     expected = reference(model, source, target)
     torch.testing.assert_close((found[0], weights["cross"][0, 0, 0]), expected)
     torch.testing.assert_close(found[1, :2], reference(model, [9, 3], [2, 13])[0])

@@ -1,4 +1,6 @@
-"""The MoE model, against the description of appendix E written out in loops, and the paper's own figures."""
+"""The MoE model, against the description of appendix E written out in loops, and the paper's own
+figures.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from nmt_cli.annexes.table2.moe import MoE
 from nmt_cli.annexes.table2.settings import MoEConfig
 from nmt_cli.errors import UsageError
 
-SMALL = {"d_model": 8, "d_hidden": 12, "d_ff": 10, "experts": 4, "experts_per_token": 2, "dropout": 0.0}
+SMALL = {
+    "d_model": 8,
+    "d_hidden": 12,
+    "d_ff": 10,
+    "experts": 4,
+    "experts_per_token": 2,
+    "dropout": 0.0,
+}
 SOURCE, TARGET = [5, 9, 7, 3], [2, 6, 4, 11, 8]
 
 
@@ -32,7 +41,9 @@ def model() -> MoE:
 def lstm(layer: Any, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """One step of an LSTM with a projection, as in torch's documentation."""
     cells = layer.cells
-    gates = cells.weight_ih_l0 @ x + cells.bias_ih_l0 + cells.weight_hh_l0 @ output + cells.bias_hh_l0
+    gates = (
+        cells.weight_ih_l0 @ x + cells.bias_ih_l0 + cells.weight_hh_l0 @ output + cells.bias_hh_l0
+    )
     enters, forgets, new, leaves = gates.view(4, -1)
     cell = forgets.sigmoid() * cell + enters.sigmoid() * new.tanh()
     return cells.weight_hr_l0 @ (leaves.sigmoid() * cell.tanh()), cell
@@ -55,30 +66,44 @@ def mixed(experts: Experts, x: Tensor) -> Tensor:
 def test_it_is_the_network_of_appendix_e(model: MoE) -> None:
     source = [model.source_embedding.weight[word] for word in SOURCE]
     from_right = run(model.from_right, source[::-1])[::-1]
-    xs = [x + left + right for x, left, right in zip(source, run(model.from_left, source), from_right, strict=True)]
+    xs = [
+        x + left + right
+        for x, left, right in zip(source, run(model.from_left, source), from_right, strict=True)
+    ]
     xs = [mixed(model.encoder_experts, x) for x in xs]
     xs = [x + output for x, output in zip(xs, run(model.encoder_top, xs), strict=True)]
     u, w, v = model.attention.u.weight, model.attention.w.weight, model.attention.v.weight[0]
     ys, output, cell = [], torch.zeros(8), torch.zeros(12)
     for word in TARGET:
-        scores = torch.stack([(v * (u @ x).tanh() * (w @ output).tanh()).sum() for x in xs])  # equation 22
-        context = sum((weight * x for weight, x in zip(scores.softmax(0), xs, strict=True)), torch.zeros(8))
+        scores = torch.stack(
+            [(v * (u @ x).tanh() * (w @ output).tanh()).sum() for x in xs]
+        )  # equation 22
+        context = sum(
+            (weight * x for weight, x in zip(scores.softmax(0), xs, strict=True)), torch.zeros(8)
+        )
         embedded = model.target_embedding.weight[word]
         output, cell = lstm(model.decoder_bottom, torch.cat([embedded, context]), output, cell)
         ys.append(mixed(model.decoder_experts, embedded + output))
-    expected = [model.output_weight @ (y + top) for y, top in zip(ys, run(model.decoder_top, ys), strict=True)]
+    expected = [
+        model.output_weight @ (y + top)
+        for y, top in zip(ys, run(model.decoder_top, ys), strict=True)
+    ]
     found = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0]
     torch.testing.assert_close(found, torch.stack(expected))
 
 
 def test_the_figures_of_the_paper() -> None:
-    """Table 3: 8.7 billion parameters and 85 million multiply-adds a step; appendix E: 2 million in an expert."""
+    """Table 3: 8.7 billion parameters and 85 million multiply-adds a step; appendix E: 2 million in
+    an expert.
+    """
     model = built("moe", vocabulary=32_000, device="meta")
     assert sum(each.numel() for each in model.parameters()) == pytest.approx(8.7e9, rel=0.005)
     experts = model.encoder_experts
     assert experts.inner[0].numel() + experts.outer[0].numel() == 2 * 512 * 2048
     parts = model.training_flops(np.array([1]), np.array([1]))
-    gates = 2 * 3 * 2 * 2 * 512 * 2048  # of two mixtures, with noise; the paper's gates are hierarchical
+    gates = (
+        2 * 3 * 2 * 2 * 512 * 2048
+    )  # of two mixtures, with noise; the paper's gates are hierarchical
     assert (sum(parts.values()) - parts["attention"] - gates) / 6 == pytest.approx(85e6, rel=0.01)
 
 
@@ -89,7 +114,10 @@ def test_it_trains_in_bfloat16(d_hidden: int) -> None:
         hidden = model.decoder_output(torch.tensor([SOURCE]), torch.tensor([TARGET]))
     added = sum(experts.added_loss() for experts in (model.encoder_experts, model.decoder_experts))
     (hidden.float().sum() + added).backward()
-    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.encoder_experts.parameters())
+    assert all(
+        each.grad is not None and each.grad.isfinite().all()
+        for each in model.encoder_experts.parameters()
+    )
     assert model.decoder_bottom.cells.weight_hh_l0.grad.any()
 
 

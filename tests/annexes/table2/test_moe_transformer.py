@@ -17,7 +17,14 @@ SOURCE, TARGET = torch.tensor([[5, 6, 7, 3], [9, 3, 0, 0]]), torch.tensor([[2, 5
 
 
 def made(**fields: Any) -> Any:
-    small = {"num_layers": 2, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0, "experts": 4}
+    small = {
+        "num_layers": 2,
+        "d_model": 8,
+        "d_ff": 12,
+        "num_heads": 2,
+        "dropout": 0.0,
+        "experts": 4,
+    }
     model = built("moe_transformer", **{**small, **fields})
     fast(torch.device("cpu")).fit(model)
     return model
@@ -26,7 +33,9 @@ def made(**fields: Any) -> Any:
 def added(model: Any, source: torch.Tensor, target_in: torch.Tensor) -> torch.Tensor:
     torch.manual_seed(1)
     model.decoder_output(source, target_in)
-    return torch.stack([module.added_loss() for module in model.modules() if isinstance(module, AddsLoss)])
+    return torch.stack(
+        [module.added_loss() for module in model.modules() if isinstance(module, AddsLoss)]
+    )
 
 
 def test_padding_and_filler_have_no_expert() -> None:
@@ -40,7 +49,9 @@ def test_padding_and_filler_have_no_expert() -> None:
 
 def test_what_it_cannot_do_is_refused() -> None:
     assert not rows.takes_bins(made())
-    with pytest.raises(UsageError, match="--dtype int8: a Transformer with experts decodes in float32 or bfloat16"):
+    with pytest.raises(
+        UsageError, match="--dtype int8: a Transformer with experts decodes in float32 or bfloat16"
+    ):
         fast(torch.device("cpu")).decodable(made().eval(), "int8")
     with pytest.raises(UsageError, match="--gated-feed-forward"):
         made(gated_feed_forward=True)

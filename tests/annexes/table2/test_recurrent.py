@@ -16,7 +16,9 @@ def test_both_directions_are_those_of_a_bidirectional_lstm() -> None:
     both = torch.nn.LSTM(4, 6, batch_first=True, bidirectional=True)
     forwards, backwards = LSTM(4, 6), LSTM(4, 6)
     for layer, ending in ((forwards, ""), (backwards, "_reverse")):
-        layer.cells.load_state_dict({name: getattr(both, name + ending) for name in layer.cells.state_dict()})
+        layer.cells.load_state_dict(
+            {name: getattr(both, name + ending) for name in layer.cells.state_dict()}
+        )
     x = torch.randn(3, 5, 4)
     packed, _ = both(pack_padded_sequence(x, LENGTHS, batch_first=True))
     expected, _ = pad_packed_sequence(packed, batch_first=True)

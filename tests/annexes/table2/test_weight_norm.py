@@ -18,7 +18,12 @@ def test_a_copy_without_it_computes_the_same_and_leaves_the_original_alone() -> 
     for _ in range(2):
         copy = folded(model)
         torch.testing.assert_close(copy(x), model(x))
-        assert [name for name, _ in copy.named_parameters()] == ["0.bias", "0.weight", "1.weight", "1.bias"]
+        assert [name for name, _ in copy.named_parameters()] == [
+            "0.bias",
+            "0.weight",
+            "1.weight",
+            "1.bias",
+        ]
         assert [name for name, _ in model.named_parameters()] == names
 
 

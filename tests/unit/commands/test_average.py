@@ -28,8 +28,13 @@ def copy(tiny_checkpoint: Path) -> Callable[..., Path]:
     """Writes a checkpoint like the tiny one, with its weights times a factor."""
 
     def write(folder: Path, factor: float = 1.0, step: int = 1, run: str = "run") -> Path:
-        contents = dataclasses.replace(checkpoint.read_contents(tiny_checkpoint), step=step, run=run)
-        weights = {name: factor * tensor for name, tensor in checkpoint.load_weights(tiny_checkpoint).items()}
+        contents = dataclasses.replace(
+            checkpoint.read_contents(tiny_checkpoint), step=step, run=run
+        )
+        weights = {
+            name: factor * tensor
+            for name, tensor in checkpoint.load_weights(tiny_checkpoint).items()
+        }
         checkpoint.save(folder, contents, weights, checkpoint.load_task(tiny_checkpoint / "task"))
         return folder
 
@@ -48,7 +53,9 @@ def times(folder: Path, original: Path) -> float:
     """The factor between two checkpoints' weights, the same for all of them."""
     ours, theirs = checkpoint.load_weights(folder), checkpoint.load_weights(original)
     assert ours.keys() == theirs.keys()
-    factor = (ours["target_embedding.weight"][5, 0] / theirs["target_embedding.weight"][5, 0]).item()
+    factor = (
+        ours["target_embedding.weight"][5, 0] / theirs["target_embedding.weight"][5, 0]
+    ).item()
     for name, tensor in ours.items():
         torch.testing.assert_close(tensor, factor * theirs[name])
     return factor
@@ -70,17 +77,24 @@ def test_one_checkpoint_loses_its_training_state(
     """With --last 1, or by its name, where a file of its training state was deleted by hand."""
     one = run / "checkpoints" / "step-00000050"
     contents, weights = checkpoint.read_contents(one), checkpoint.load_weights(one)
-    state = checkpoint.SavedTraining({"state": {}, "optimizer": {}}, {"0.moment": torch.ones(100_000)})
+    state = checkpoint.SavedTraining(
+        {"state": {}, "optimizer": {}}, {"0.moment": torch.ones(100_000)}
+    )
     checkpoint.save(one, contents, weights, checkpoint.load_task(one / "task"), state)
     for name, arguments in (("a", (run, "--last", 1)), ("b", (one,))):
         code, _, err = average(*arguments, "--out", tmp_path / name)
         assert (code, "checkpoint of step 50 without" in err) == (0, True)
         assert times(tmp_path / name, tiny_checkpoint) == 50
-        assert sum(path.stat().st_size for path in (tmp_path / name).rglob("*") if path.is_file()) < 100_000
+        assert (
+            sum(path.stat().st_size for path in (tmp_path / name).rglob("*") if path.is_file())
+            < 100_000
+        )
         (one / "training.safetensors").unlink(missing_ok=True)
 
 
-def test_the_mean_of_equals_is_the_same_bits(average: Run, copy: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_mean_of_equals_is_the_same_bits(
+    average: Run, copy: Callable[..., Path], tmp_path: Path
+) -> None:
     """Sums in float64: three times a float32 number, divided by three, is that number."""
     same = [copy(tmp_path / name, 1 / 3, step) for step, name in enumerate("abc", start=1)]
     average(*same, "--out", tmp_path / "averaged")
@@ -88,7 +102,9 @@ def test_the_mean_of_equals_is_the_same_bits(average: Run, copy: Callable[..., P
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_a_copy_of_a_checkpoint_counts_once(average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path) -> None:
+def test_a_copy_of_a_checkpoint_counts_once(
+    average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path
+) -> None:
     """As with a glob of all checkpoints of a run, one of which is the best one."""
     folder = run / "checkpoints"
     shutil.copytree(folder / "step-00000020", folder / "best-00000020")
@@ -110,7 +126,9 @@ def test_a_newer_checkpoint_of_a_signal_is_named(
     assert "(steps 30, 50)" in err
 
 
-def test_different_runs_are_refused_unless_forced(average: Run, copy: Callable[..., Path], tmp_path: Path) -> None:
+def test_different_runs_are_refused_unless_forced(
+    average: Run, copy: Callable[..., Path], tmp_path: Path
+) -> None:
     one, other = copy(tmp_path / "one", run="a"), copy(tmp_path / "other", 3.0, run="b")
     code, _, err = average(one, other, "--out", tmp_path / "averaged")
     assert code == 1
@@ -154,7 +172,9 @@ def test_different_models_are_always_refused(
         (["{tmp}/absent", "{run}"], 1, "absent"),
     ],
 )
-def test_refusals(average: Run, run: Path, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
+def test_refusals(
+    average: Run, run: Path, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
     given = [part.format(run=run, tmp=tmp_path) for part in arguments]
     found, out, err = average(*given, "--out", tmp_path / "averaged")
     assert (found, out) == (code, "")
@@ -162,7 +182,9 @@ def test_refusals(average: Run, run: Path, tmp_path: Path, arguments: list[str],
     assert not (tmp_path / "averaged").exists()
 
 
-def test_an_averaged_checkpoint_is_replaced_with_overwrite(average: Run, run: Path, tiny_checkpoint: Path) -> None:
+def test_an_averaged_checkpoint_is_replaced_with_overwrite(
+    average: Run, run: Path, tiny_checkpoint: Path
+) -> None:
     """Also through a link to it."""
     out = run / "averaged"
     (run / "link").symlink_to("averaged")
@@ -178,7 +200,9 @@ def test_an_averaged_checkpoint_is_replaced_with_overwrite(average: Run, run: Pa
 
 
 @pytest.mark.parametrize("out", ["run", "run/checkpoints/step-00000060", "run/best", "run/another"])
-def test_nothing_else_is_replaced(average: Run, run: Path, copy: Callable[..., Path], tmp_path: Path, out: str) -> None:
+def test_nothing_else_is_replaced(
+    average: Run, run: Path, copy: Callable[..., Path], tmp_path: Path, out: str
+) -> None:
     """Not a run, a checkpoint of one, a link to that, or another toolkit's model."""
     copy(run / "checkpoints" / "best-00000030")
     (run / "best").symlink_to("checkpoints/best-00000030")
@@ -205,7 +229,9 @@ register("task", "mine", TranslationConfig)(type("Mine", (TranslationTask,), {})
 def test_a_task_from_an_imported_module(
     average: Run, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in registry._components.items()})
+    monkeypatch.setattr(
+        registry, "_components", {kind: dict(known) for kind, known in registry._components.items()}
+    )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_task.py").write_text(PLUGIN)
     for folder in (run / "checkpoints").iterdir():

@@ -35,7 +35,15 @@ def test_size_steps_and_epochs(run: Any) -> None:
 
 
 def test_what_cannot_be_divided(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
-    words_of_run = ("train", tiny_data, "--out", tmp_path / "run", *words(TINY), "--device=cpu", "--model-parallel")
+    words_of_run = (
+        "train",
+        tiny_data,
+        "--out",
+        tmp_path / "run",
+        *words(TINY),
+        "--device=cpu",
+        "--model-parallel",
+    )
     for arguments, message in (
         ((*words_of_run, "--model=moe_transformer", "--best-by=bleu"), "there can be no search"),
         ((*words_of_run, "--dry-run"), "no parameters to divide"),

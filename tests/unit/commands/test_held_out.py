@@ -34,23 +34,38 @@ def write_run(folder: Path, **data: Any) -> Path:
 
 
 def test_places_that_name_the_test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without, data = write_data(tmp_path / "without", "train"), write_data(tmp_path / "data", "train", "test")
+    without, data = (
+        write_data(tmp_path / "without", "train"),
+        write_data(tmp_path / "data", "train", "test"),
+    )
     several = write_run(tmp_path / "several", paths=[f"{without}*2", f"{data}*3"])
     alone = write_run(tmp_path / "alone", path=str(data))  # as version 1.0 recorded it
     monkeypatch.chdir(alone)
-    for place in (data, several, alone, alone / "checkpoints" / "step-00000001", Path("averaged"), Path()):
+    for place in (
+        data,
+        several,
+        alone,
+        alone / "checkpoints" / "step-00000001",
+        Path("averaged"),
+        Path(),
+    ):
         place.mkdir(exist_ok=True)
         assert file_of_test_text(place, "source", "--test", "--input") == data / "test.source.txt"
         assert reference_file(str(place)) == str(data / "test.target.txt")
     (tmp_path / "file").touch()
-    assert [reference_file(name) for name in ("-", str(tmp_path / "file"))] == ["-", str(tmp_path / "file")]
+    assert [reference_file(name) for name in ("-", str(tmp_path / "file"))] == [
+        "-",
+        str(tmp_path / "file"),
+    ]
 
 
 def test_a_test_text_that_has_changed(tmp_path: Path) -> None:
     """It would be translated or scored as if it were the one that was prepared."""
     data = write_data(tmp_path / "data", "test")
     (data / "test.target.txt").write_text("b line\n")
-    with pytest.raises(UsageError, match=r"--ref: .*test\.target\.txt: has changed since it was written"):
+    with pytest.raises(
+        UsageError, match=r"--ref: .*test\.target\.txt: has changed since it was written"
+    ):
         reference_file(str(data))
 
 

@@ -54,13 +54,35 @@ def text(tmp_path: Path) -> Path:
 
 def arguments(folder: Path, *more: str, out: str = "data") -> list[str]:
     return [
-        *("prepare", "--source-lang", "en", "--target-lang", "de", "--vocab-size", "100", "--workers", "1"),
-        *("--train", str(folder / "train"), "--valid", str(folder / "valid"), "--out", str(folder / out), *more),
+        *(
+            "prepare",
+            "--source-lang",
+            "en",
+            "--target-lang",
+            "de",
+            "--vocab-size",
+            "100",
+            "--workers",
+            "1",
+        ),
+        *(
+            "--train",
+            str(folder / "train"),
+            "--valid",
+            str(folder / "valid"),
+            "--out",
+            str(folder / out),
+            *more,
+        ),
     ]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
@@ -74,7 +96,10 @@ def test_ids_are_those_of_the_text(text: Path, capfd: pytest.CaptureFixture[str]
     assert captured.out == ""
     assert "encoding train: done" in captured.err
     task = TranslationTask.load(text / "data" / "task")
-    for split, (source, target) in {"train": sentences(300), "valid": sentences(20, seed=1)}.items():
+    for split, (source, target) in {
+        "train": sentences(300),
+        "valid": sentences(20, seed=1),
+    }.items():
         corpus = Corpus.open(text / "data", split)
         corpus.verify()
         assert [task.decode_target(corpus.source(i), "") for i in range(len(corpus))] == source
@@ -83,21 +108,34 @@ def test_ids_are_those_of_the_text(text: Path, capfd: pytest.CaptureFixture[str]
     assert not list(text.glob(".*"))
 
 
-def test_the_table_and_the_manifest_count_every_pair(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_table_and_the_manifest_count_every_pair(
+    text: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     source, target = sentences(300)
     source += ["", "x" * 3000, "one", "so", "a\0b", source[0], source[0]]
     target += ["leer", "y", "o" * 99, "so", "c", target[0], target[1]]
     write(text, "train", source, target)
     assert run(arguments(text, "--drop-identical", "--byte-fallback", "--vocab-size", "400")) == 0
-    expected = {"NUL byte": 1, "duplicate": 1, "empty": 1, "length ratio": 1, "source equals target": 1, "too long": 1}
+    expected = {
+        "NUL byte": 1,
+        "duplicate": 1,
+        "empty": 1,
+        "length ratio": 1,
+        "source equals target": 1,
+        "too long": 1,
+    }
     train = manifest_of(text / "data")["splits"]["train"]
     assert (train["read"], train["dropped"], train["sentences"]) == (307, expected, 301)
-    assert train["source"]["tokens"] == int((Corpus.open(text / "data", "train").source_lengths[:] - 1).sum())
+    assert train["source"]["tokens"] == int(
+        (Corpus.open(text / "data", "train").source_lengths[:] - 1).sum()
+    )
     table = capfd.readouterr().err
     assert "unknown tokens" not in table
     assert table.endswith(f"next: nmt train {text / 'data'} --preset quickstart --out RUN\n")
     for reason, count in expected.items():
-        assert [row.split()[-2:] for row in table.splitlines() if reason in row] == [[str(count), "0"]]
+        assert [row.split()[-2:] for row in table.splitlines() if reason in row] == [
+            [str(count), "0"]
+        ]
 
 
 def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +148,10 @@ def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.Mo
 
 def test_several_files_line_ends_byte_order_marks_and_gzip_change_nothing(text: Path) -> None:
     source, target = sentences(300)
-    first, second = write(text, "a", source[:100], target[:100]), write(text, "b", source[100:], target[100:])
+    first, second = (
+        write(text, "a", source[:100], target[:100]),
+        write(text, "b", source[100:], target[100:]),
+    )
     for path in text.glob("b.*"):
         path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n")))
     assert run(arguments(text, out="whole")) == 0
@@ -158,10 +199,19 @@ def test_validation_lines_all_stay(text: Path) -> None:
 def test_pairs_empty_after_tokenisation_and_very_long_lines_are_dropped(text: Path) -> None:
     source, target = sentences(300)
     long = ["w" * 1_000_000, "word " * 200_000]
-    write(text, "train", [*source[:9], "\x01", *long, *source[9:]], [*target[:9], "x", "kurz", "kurz", *target[9:]])
+    write(
+        text,
+        "train",
+        [*source[:9], "\x01", *long, *source[9:]],
+        [*target[:9], "x", "kurz", "kurz", *target[9:]],
+    )
     assert run(arguments(text, "--moses")) == 0
     train = manifest_of(text / "data")["splits"]["train"]
-    assert (train["read"], train["dropped"], train["sentences"]) == (303, {"empty": 1, "too long": 2}, 300)
+    assert (train["read"], train["dropped"], train["sentences"]) == (
+        303,
+        {"empty": 1, "too long": 2},
+        300,
+    )
     assert Corpus.open(text / "data", "train").source_lengths[:].min() > 1
 
 
@@ -185,14 +235,26 @@ def replace_line(number: int, line: bytes) -> Callable[[bytes], bytes]:
         (lambda f: edit(f / "train.en", replace_line(7, b"caf\xe9")), "train.en:7", "2"),
         (lambda f: edit(f / "train.en", lambda c: c + b"x\n"), "301 lines", "1"),
         (lambda f: edit(f / "valid.en.gz", lambda c: c[:-20]), "valid.en.gz", "1"),
-        (lambda f: [(f / name).write_bytes(b"") for name in ("train.en", "train.de")], "train", "1"),
+        (
+            lambda f: [(f / name).write_bytes(b"") for name in ("train.en", "train.de")],
+            "train",
+            "1",
+        ),
         (lambda f: (f / "train.de").write_bytes(b"\n" * 300), "empty 300", "1"),
-        (lambda f: [edit(p, lambda _: gzip.compress(b"")) for p in f.glob("valid.*")], "--valid", "1"),
+        (
+            lambda f: [edit(p, lambda _: gzip.compress(b"")) for p in f.glob("valid.*")],
+            "--valid",
+            "1",
+        ),
         (lambda f: write(f, "valid", ["a", "b"], ["x", "a\0b"], ".gz"), "valid.en.gz:2: NUL", "1"),
     ],
 )
 def test_bad_text_is_an_error_and_nothing_is_written(
-    text: Path, capfd: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], place: str, workers: str
+    text: Path,
+    capfd: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], Any],
+    place: str,
+    workers: str,
 ) -> None:
     spoil(text)
     before = sorted(text.iterdir())
@@ -204,11 +266,21 @@ def test_bad_text_is_an_error_and_nothing_is_written(
     assert sorted(text.iterdir()) == before
 
 
-def test_validation_lines_in_the_training_text_are_reported(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_validation_lines_in_the_training_text_are_reported(
+    text: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     train, valid = sentences(300), sentences(20, seed=1)
-    write(text, "valid", [*valid[0], train[0][5], train[0][6]], [*valid[1], train[1][5], "other"], ".gz")
+    write(
+        text,
+        "valid",
+        [*valid[0], train[0][5], train[0][6]],
+        [*valid[1], train[1][5], "other"],
+        ".gz",
+    )
     assert run(arguments(text)) == 0
-    (warning,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
+    (warning,) = [
+        line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")
+    ]
     assert "2 of 22 valid source lines" in warning
 
 
@@ -222,7 +294,9 @@ def test_validation_lines_in_the_training_text_are_reported(text: Path, capfd: p
         (["--train", "x*0"], "the weight must be above 0 and at most 1000, not 0"),
     ],
 )
-def test_settings_that_do_not_fit(text: Path, capfd: pytest.CaptureFixture[str], more: list[str], message: str) -> None:
+def test_settings_that_do_not_fit(
+    text: Path, capfd: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
     assert run(arguments(text, *more)) == 2
     error = capfd.readouterr().err
     assert "Traceback" not in error
@@ -230,7 +304,9 @@ def test_settings_that_do_not_fit(text: Path, capfd: pytest.CaptureFixture[str],
     assert not (text / "data").exists()
 
 
-def test_existing_data_is_replaced_only_on_request(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_existing_data_is_replaced_only_on_request(
+    text: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert run(arguments(text)) == 0
     before = contents(text / "data")
     assert run(arguments(text)) == 2
@@ -251,7 +327,9 @@ def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(
     for step, letters in enumerate(("abcd", "abcdefgh")):
         make_checkpoint(text / "run" / "checkpoints" / f"step-{step:08d}", letters=letters)
     assert run([*use, "--subwords-from", str(text / "run")]) == 0
-    assert TranslationTask.load(text / "data" / "task").source_vocabulary_size == 5 + len("abcdefgh")
+    assert TranslationTask.load(text / "data" / "task").source_vocabulary_size == 5 + len(
+        "abcdefgh"
+    )
     assert f"next: nmt train {text / 'data'} --init-from {text / 'run'} " in capfd.readouterr().err
     assert run([*use, "--subwords-from", str(text / "data"), "--overwrite"]) == 0
     assert f"next: nmt train {text / 'data'} --out RUN" in capfd.readouterr().err
@@ -286,14 +364,19 @@ def test_text_that_changes_while_it_is_read(text: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("stop", "stage"),
-    [(signal.SIGINT, "learning the vocabulary ..."), (signal.SIGKILL, "learning the vocabulary: done")],
+    [
+        (signal.SIGINT, "learning the vocabulary ..."),
+        (signal.SIGKILL, "learning the vocabulary: done"),
+    ],
 )
 def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, stage: str) -> None:
     write(text, "train", *sentences(20_000))
     sample = "20000" if stage.endswith("...") else "500"  # learning takes a while, or encoding does
     flags = ("--moses", "--subwords", "unigram", "--workers", "2", "--sample-pairs", sample)
     command = [sys.executable, "-m", "nmt_cli", *arguments(text, *flags)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stderr is not None
         while not (line := process.stderr.readline()).startswith(stage):
             assert line, "it has ended"
@@ -302,7 +385,10 @@ def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, 
         else:
             os.killpg(process.pid, stop)
         _, error = process.communicate(timeout=300)
-        assert process.returncode in {-stop, 128 + stop}  # Python may exit by the signal; a shell reports the same
+        assert process.returncode in {
+            -stop,
+            128 + stop,
+        }  # Python may exit by the signal; a shell reports the same
         assert "Traceback" not in error
         with contextlib.suppress(ProcessLookupError):
             for _ in range(2000):

@@ -29,7 +29,11 @@ def run(arguments: str) -> int | str | None:
 
 
 def contents(folder: str) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +41,9 @@ def _text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, numbers in (("train", range(100)), ("valid", range(200, 210))):
         for language, word in (("en", "house"), ("de", "Haus")):
-            Path(f"{name}.{language}").write_text("".join(f"{word} {number}\n" for number in numbers))
+            Path(f"{name}.{language}").write_text(
+                "".join(f"{word} {number}\n" for number in numbers)
+            )
 
 
 def test_the_result_is_that_of_the_command_line_which_wins() -> None:
@@ -55,7 +61,9 @@ def test_the_result_is_that_of_the_command_line_which_wins() -> None:
         ("task: parsing", "--source-lang belongs to the task translation, not to parsing."),
     ],
 )
-def test_errors_name_the_file(capfd: pytest.CaptureFixture[str], content: str, message: str) -> None:
+def test_errors_name_the_file(
+    capfd: pytest.CaptureFixture[str], content: str, message: str
+) -> None:
     Path("p.yaml").write_text(f"source-lang: en\ntrain: train\nout: data\n{content}\n")
     assert run("prepare --config p.yaml") == 2
     assert capfd.readouterr().err.startswith(f"nmt: p.yaml: {message}")

@@ -21,17 +21,47 @@ def write(prefix: Path, pairs: list[tuple[str, str]]) -> None:
 
 def held_out_of(folder: Path, *more: str, out: str) -> dict[str, list[tuple[str, str]]]:
     """Prepare `all` with `--hold-out 20`, and return the pairs of each split."""
-    words = ["prepare", "--source-lang", "en", "--target-lang", "de", "--vocab-size", "60", "--workers", "1"]
-    assert run([*words, "--train", str(folder / "all"), "--hold-out", "20", "--out", str(folder / out), *more]) == 0
+    words = [
+        "prepare",
+        "--source-lang",
+        "en",
+        "--target-lang",
+        "de",
+        "--vocab-size",
+        "60",
+        "--workers",
+        "1",
+    ]
+    assert (
+        run(
+            [
+                *words,
+                "--train",
+                str(folder / "all"),
+                "--hold-out",
+                "20",
+                "--out",
+                str(folder / out),
+                *more,
+            ]
+        )
+        == 0
+    )
     task = TranslationTask.load(folder / out / "task")
     pairs = {}
     for split in ("train", "valid", "test"):
         corpus = Corpus.open(folder / out, split)
         corpus.verify()
         ids = ((corpus.source(i), corpus.target(i)) for i in range(len(corpus)))
-        pairs[split] = [(task.decode_target(source, ""), task.decode_target(target, "")) for source, target in ids]
+        pairs[split] = [
+            (task.decode_target(source, ""), task.decode_target(target, ""))
+            for source, target in ids
+        ]
         if split != "train":
-            assert list(zip(corpus.raw_lines("source"), corpus.raw_lines("target"), strict=True)) == pairs[split]
+            assert (
+                list(zip(corpus.raw_lines("source"), corpus.raw_lines("target"), strict=True))
+                == pairs[split]
+            )
     return pairs
 
 
@@ -39,7 +69,9 @@ def test_hold_out_takes_clean_pairs_and_leaves_none_of_their_sides(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel_text, "BLOCK", 7)
-    clean = [(f"the dog {n // 2}", f"der Hund {n % 150}") for n in range(300)]  # each side twice, no pair twice
+    clean = [
+        (f"the dog {n // 2}", f"der Hund {n % 150}") for n in range(300)
+    ]  # each side twice, no pair twice
     dirty = [("empty", ""), ("same", "same"), *clean[:50], ("a" * 99, "b")]
     write(tmp_path / "all", [*dirty, *clean])
     splits = held_out_of(tmp_path, "--drop-identical", out="one")
@@ -65,7 +97,10 @@ def test_hold_out_takes_clean_pairs_and_leaves_none_of_their_sides(
 
 def test_hold_out_leaves_no_pair_that_is_the_same_to_a_model(tmp_path: Path) -> None:
     letters = [f"{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]
-    write(tmp_path / "all", [(f"{word} {odd}dog", f"Hund {word}") for word in letters for odd in ("", " ", "\u200b")])
+    write(
+        tmp_path / "all",
+        [(f"{word} {odd}dog", f"Hund {word}") for word in letters for odd in ("", " ", "\u200b")],
+    )
     splits = held_out_of(tmp_path, out="one")
     assert len(splits["train"]) == 3 * (64 - 40)
     for side in (0, 1):
@@ -76,9 +111,20 @@ def test_hold_out_leaves_no_pair_that_is_the_same_to_a_model(tmp_path: Path) -> 
 
 def test_hold_out_that_cannot_be(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a", [(f"dog {n}", f"Hund {n}") for n in range(9)])
-    words = ["prepare", "--source-lang", "en", "--target-lang", "de", "--train", str(tmp_path / "a")]
+    words = [
+        "prepare",
+        "--source-lang",
+        "en",
+        "--target-lang",
+        "de",
+        "--train",
+        str(tmp_path / "a"),
+    ]
     words += ["--out", str(tmp_path / "data")]
     assert run([*words, "--hold-out", "2", "--test", str(tmp_path / "a")]) == 2
-    assert "--hold-out takes validation and test text from --train, and cannot be used" in capfd.readouterr().err
+    assert (
+        "--hold-out takes validation and test text from --train, and cannot be used"
+        in capfd.readouterr().err
+    )
     assert run([*words, "--hold-out", "5"]) != 0
     assert "all 9 pairs were dropped: held out 9" in capfd.readouterr().err

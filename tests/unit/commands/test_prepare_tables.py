@@ -25,12 +25,23 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_table_and_named_files_have_the_pairs_of_a_prefix(text: Path) -> None:
     assert run(*LANGUAGES, "--train", "a", "--valid", "a", "--out", "d1") == 0
     assert run(*TABLE, "--valid", "t.tsv", "--out", "d2") == 0
-    named = ("--train-source", "a.en", "--train-target", "a.de", "--valid-source", "a.en", "--valid-target", "a.de")
+    named = (
+        "--train-source",
+        "a.en",
+        "--train-target",
+        "a.de",
+        "--valid-source",
+        "a.en",
+        "--valid-target",
+        "a.de",
+    )
     assert run("--source-lang", "x", "--target-lang", "x", *named, "--out", "d3") == 0
     files = sorted(path.name for path in Path("d1").glob("*.*.*"))
     assert len(files) == 10
     for folder in ("d2", "d3"):
-        assert [Path(folder, name).read_bytes() for name in files] == [Path("d1", name).read_bytes() for name in files]
+        assert [Path(folder, name).read_bytes() for name in files] == [
+            Path("d1", name).read_bytes() for name in files
+        ]
 
 
 def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +58,15 @@ def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) 
         Path("new/.d4.nmt-stdin.tsv").symlink_to(".d4.stdin.tsv")
         assert run("--train", "-", *columns, "--out", "new/d4") == 2
     assert Path("new/.d4.stdin.tsv").read_text() == "mine"
-    assert Path("new/d2/train.source.ids").read_bytes() == Path("new/d1/train.source.ids").read_bytes()
-    assert sorted(path.name for path in Path("new").iterdir()) == [".d4.nmt-stdin.tsv", ".d4.stdin.tsv", "d1", "d2"]
+    assert (
+        Path("new/d2/train.source.ids").read_bytes() == Path("new/d1/train.source.ids").read_bytes()
+    )
+    assert sorted(path.name for path in Path("new").iterdir()) == [
+        ".d4.nmt-stdin.tsv",
+        ".d4.stdin.tsv",
+        "d1",
+        "d2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +82,9 @@ def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) 
         (["--train", "a", "--source-lang", "en", "--target-lang", "en"], "Give a table, or --train-source"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(text: Path, capfd: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+def test_what_does_not_fit(
+    text: Path, capfd: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     assert run(*words, "--out", "d") in (1, 2)
     error = capfd.readouterr().err
     assert re.search(message, error), error

@@ -22,7 +22,8 @@ def test_sample_is_evenly_spaced() -> None:
     kept[::2] = False
     text = Text(Numbers(), "train", [Part("")], kept)  # type: ignore[arg-type]
     samples = {
-        size: np.concatenate([np.array(block)[used] for _, block, used in text.sample(size)]) for size in (1, 7, 49, 50)
+        size: np.concatenate([np.array(block)[used] for _, block, used in text.sample(size)])
+        for size in (1, 7, 49, 50)
     }
     assert samples[50].tolist() == list(range(1, 100, 2))
     for size, sample in samples.items():

@@ -14,22 +14,39 @@ from prepare_command import run
 from nmt_cli.commands.prepare import _fitting_preset
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
-PREPARE = ("prepare", "--source-lang", "en", "--target-lang", "de", "--subwords", "character", "--workers", "1")
+PREPARE = (
+    "prepare",
+    "--source-lang",
+    "en",
+    "--target-lang",
+    "de",
+    "--subwords",
+    "character",
+    "--workers",
+    "1",
+)
 
 
 def write(folder: Path, name: str, *pairs: tuple[str, str]) -> str:
     for side, language in enumerate(("en", "de")):
-        (folder / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+        (folder / f"{name}.{language}").write_text(
+            "".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8"
+        )
     return str(folder / name)
 
 
 def test_pairs_that_are_no_translations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    prefix = write(tmp_path, "text", ("one", "eins"), ("", "leer"), ("so", "so"), ("so", "so"), (" ", ""))
-    assert run([*PREPARE, "--train", prefix, "--test", prefix, "--out", str(tmp_path / "data")]) == 0
+    prefix = write(
+        tmp_path, "text", ("one", "eins"), ("", "leer"), ("so", "so"), ("so", "so"), (" ", "")
+    )
+    assert (
+        run([*PREPARE, "--train", prefix, "--test", prefix, "--out", str(tmp_path / "data")]) == 0
+    )
     warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
     assert warnings == [
         f"warning: {prefix}.en:2: in 2 of 5 test pairs a side is empty, and they are scored, too",
-        f"warning: {prefix}.en:3: in 2 of 5 test pairs the target is the source, and they are scored, too",
+        f"warning: {prefix}.en:3: in 2 of 5 test pairs the target is the source, and they are "
+        "scored, too",
         "warning: 3 of 5 test source lines are also training text",
     ]
     both = f"{prefix}.en"
@@ -39,7 +56,9 @@ def test_pairs_that_are_no_translations(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("name", ["export.csv", "export.xlsx", "deu.txt"])
-def test_a_file_that_is_no_table(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_table(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     table = tmp_path / name
     table.write_text("one,eins\n", encoding="utf-8")
     for more in ([], ["--source-lang", "en", "--target-lang", "de"]):

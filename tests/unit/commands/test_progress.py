@@ -37,7 +37,9 @@ def test_few_lines_for_many_steps(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"reading: done in \d+\.\d s, \d+\.\d MB/s\n", capsys.readouterr().err)
 
 
-def test_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with progress.stage("reading", 4, "pairs") as advance:
         advance(4)

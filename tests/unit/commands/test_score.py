@@ -17,8 +17,16 @@ import sacrebleu
 
 from nmt_cli.metrics.bleu import DEFAULT, MEASURES
 
-REFERENCE = ["Der Hund läuft schnell über die Wiese.", "Er sagte „Ja“ zum U-Bahn-Plan.", "Das kostet 5,30 Euro."]
-GOOD = ["Der Hund läuft schnell über die Wiese.", 'Er sagte "Ja" zum U-Bahn-Plan.', "Das kostet 5,30 Dollar."]
+REFERENCE = [
+    "Der Hund läuft schnell über die Wiese.",
+    "Er sagte „Ja“ zum U-Bahn-Plan.",
+    "Das kostet 5,30 Euro.",
+]
+GOOD = [
+    "Der Hund läuft schnell über die Wiese.",
+    'Er sagte "Ja" zum U-Bahn-Plan.',
+    "Das kostet 5,30 Dollar.",
+]
 BAD = ["Der Hund geht.", "Er sagte nein.", ""]
 
 Score = Callable[..., tuple[int, str, str]]
@@ -42,16 +50,35 @@ def scores_of(output: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("metrics", [(), ("bleu", "chrf", "ter")])
-def test_bleu_chrf_and_ter_are_sacrebleus_with_signatures(nmt_score: Score, metrics: Sequence[str]) -> None:
-    code, out, err = nmt_score("bad", "--ref", "reference", *(f"--metric={name}" for name in metrics))
-    command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "bad", "-w", "2", "-m", *(metrics or DEFAULT)]
+def test_bleu_chrf_and_ter_are_sacrebleus_with_signatures(
+    nmt_score: Score, metrics: Sequence[str]
+) -> None:
+    code, out, err = nmt_score(
+        "bad", "--ref", "reference", *(f"--metric={name}" for name in metrics)
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "sacrebleu",
+        "reference",
+        "-i",
+        "bad",
+        "-w",
+        "2",
+        "-m",
+        *(metrics or DEFAULT),
+    ]
     theirs = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     rows = [line.split() for line in out.splitlines()]
     parts = re.match(r"(\S+) \(BP = (\S+) ratio = (\S+) ", theirs[0]["verbose_score"])
     assert parts is not None
     assert code == 0
-    assert err.endswith(f"BLEU: precisions {parts[1]}, brevity penalty {parts[2]}, length ratio {parts[3]}\n")
-    assert rows == [[metric["name"], f"{metric['score']:.2f}", metric["signature"]] for metric in theirs]
+    assert err.endswith(
+        f"BLEU: precisions {parts[1]}, brevity penalty {parts[2]}, length ratio {parts[3]}\n"
+    )
+    assert rows == [
+        [metric["name"], f"{metric['score']:.2f}", metric["signature"]] for metric in theirs
+    ]
 
 
 def test_json_is_one_object(nmt_score: Score) -> None:
@@ -59,7 +86,10 @@ def test_json_is_one_object(nmt_score: Score) -> None:
     found: dict[str, Any] = json.loads(out)
     assert code == 0
     assert [score["metric"] for score in found["scores"]] == list(MEASURES)
-    assert all(score["signature"].startswith("nrefs:1|case:") and score["name"] for score in found["scores"])
+    assert all(
+        score["signature"].startswith("nrefs:1|case:") and score["name"]
+        for score in found["scores"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +112,9 @@ def test_the_language_of_the_tokenizer(
     assert ("--target-lang" in err) == noted
 
 
-def test_compressed_files_and_stdin_score_the_same(nmt_score: Score, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_files_and_stdin_score_the_same(
+    nmt_score: Score, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("good.gz").write_bytes(gzip.compress(Path("good").read_bytes()))
     Path("reference.de.gz").write_bytes(gzip.compress(Path("reference").read_bytes()))
     plain = scores_of(nmt_score("good", "--ref", "reference", "--json")[1])
@@ -93,7 +125,9 @@ def test_compressed_files_and_stdin_score_the_same(nmt_score: Score, monkeypatch
 
 
 def test_several_references(nmt_score: Score) -> None:
-    _, out, _ = nmt_score("good", "--ref", "reference", "--ref", "good", "--metric", "bleu", "--json")
+    _, out, _ = nmt_score(
+        "good", "--ref", "reference", "--ref", "good", "--metric", "bleu", "--json"
+    )
     (score,) = json.loads(out)["scores"]
     assert score["score"] == 100
     assert score["signature"].startswith("nrefs:2|")
@@ -118,7 +152,18 @@ def test_several_systems(nmt_score: Score) -> None:
 
 @pytest.mark.parametrize("test", ["paired-bootstrap", "approximate-randomization"])
 def test_paired_tests(test: str, nmt_score: Score) -> None:
-    arguments = ("good", "bad", "--ref", "reference", "--metric", "chrf", "--test", test, "--test-samples", "50")
+    arguments = (
+        "good",
+        "bad",
+        "--ref",
+        "reference",
+        "--metric",
+        "chrf",
+        "--test",
+        test,
+        "--test-samples",
+        "50",
+    )
     _, out, _ = nmt_score(*arguments, "--json")
     baseline, bad = json.loads(out)["comparisons"]
     assert baseline["p_value"] is None
@@ -133,18 +178,26 @@ def test_groups_are_scored_as_files_of_their_lines(nmt_score: Score) -> None:
     write("good-b", [GOOD[0], GOOD[2]])
     write("reference-b", [REFERENCE[0], REFERENCE[2]])
     flags = ("--metric", "bleu,chrf", "--metric", "exact,cer")
-    _, out, _ = nmt_score("good", "bad", "--ref", "reference", *flags, "--group-by", "labels", "--json")
+    _, out, _ = nmt_score(
+        "good", "bad", "--ref", "reference", *flags, "--group-by", "labels", "--json"
+    )
     report = json.loads(out)
     assert report["groups"] == {"a": 1, "b": 2}
     alone = scores_of(nmt_score("good-b", "--ref", "reference-b", *flags, "--json")[1])
-    assert {each["metric"]: each["groups"]["b"] for each in report["scores"] if each["system"] == "good"} == alone
-    _, out, _ = nmt_score("good", "--ref", "reference", "--metric", "exact,cer", "--group-by", "labels")
+    assert {
+        each["metric"]: each["groups"]["b"] for each in report["scores"] if each["system"] == "good"
+    } == alone
+    _, out, _ = nmt_score(
+        "good", "--ref", "reference", "--metric", "exact,cer", "--group-by", "labels"
+    )
     assert [line.split()[:3] for line in out.splitlines()[3:]] == [
         ["group", "lines", "exact"],
         ["a", "1", "0.00"],
         ["b", "2", "50.00"],
     ]
-    _, out, _ = nmt_score("good", "bad", "--ref", "reference", "--metric", "exact", "--group-by", "labels")
+    _, out, _ = nmt_score(
+        "good", "bad", "--ref", "reference", "--metric", "exact", "--group-by", "labels"
+    )
     assert re.search("^group +lines +good exact +bad exact$", out, re.MULTILINE)
 
 
@@ -160,7 +213,10 @@ def test_lines_are_scored_as_sacrebleu_scores_sentences(nmt_score: Score) -> Non
         )
         for line, reference in zip(GOOD, REFERENCE, strict=True)
     ]
-    assert (code, out) == (0, "".join("\t".join(f"{value:.4f}" for value in row) + "\n" for row in rows))
+    assert (code, out) == (
+        0,
+        "".join("\t".join(f"{value:.4f}" for value in row) + "\n" for row in rows),
+    )
     _, out, _ = nmt_score("good", "--ref", "reference", *metrics, "--json")
     assert json.loads(out)["scores"][-1]["groups"] == {"1": 100, "2": 0, "3": 0}
 
@@ -168,7 +224,11 @@ def test_lines_are_scored_as_sacrebleu_scores_sentences(nmt_score: Score) -> Non
 def test_nbest_lists(nmt_score: Score) -> None:
     write(
         "nbest",
-        [f"{number}\t0.5\t{line}" for number, pair in enumerate(zip(BAD, GOOD, strict=True), 1) for line in pair],
+        [
+            f"{number}\t0.5\t{line}"
+            for number, pair in enumerate(zip(BAD, GOOD, strict=True), 1)
+            for line in pair
+        ],
     )
     _, out, _ = nmt_score("nbest", "--ref", "reference", "--metric", "top-1,top-3,bleu", "--json")
     expected = scores_of(nmt_score("bad", "--ref", "reference", "--metric", "bleu", "--json")[1])
@@ -182,7 +242,11 @@ def test_nbest_lists(nmt_score: Score) -> None:
 def test_functions_are_metrics(nmt_score: Score, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lengths of sources, a number for all lines, and a wrong number of values."""
     monkeypatch.syspath_prepend(".")
-    lines = ("lengths(h, r, s): return list(map(len, s))", "whole(h, r, s): return 0.5", "short(h, r, s): return [1]")
+    lines = (
+        "lengths(h, r, s): return list(map(len, s))",
+        "whole(h, r, s): return 0.5",
+        "short(h, r, s): return [1]",
+    )
     lines = (*lines, "odd(h, r, s): return s", "few(h, r): return 1")
     Path("own_metrics.py").write_text("".join(f"def {line}\n" for line in lines))
     flags = ("good", "--ref", "reference", "--source", "bad", "--metric")
@@ -192,7 +256,9 @@ def test_functions_are_metrics(nmt_score: Score, monkeypatch: pytest.MonkeyPatch
         ["own_metrics:lengths", f"{mean:.2f}"],
         ["own_metrics:whole", "0.50"],
     ]
-    assert nmt_score(*flags, "own_metrics:lengths", "--per-line")[1].split() == [f"{len(line)}.0000" for line in BAD]
+    assert nmt_score(*flags, "own_metrics:lengths", "--per-line")[1].split() == [
+        f"{len(line)}.0000" for line in BAD
+    ]
     for more in (["--per-line"], ["--group-by", "good"]):
         assert "returned one number" in nmt_score(*flags, "own_metrics:whole", *more)[2]
     tested = nmt_score("bad", *flags, "own_metrics:whole", "--test", "paired-bootstrap")
@@ -226,12 +292,16 @@ def test_a_byte_order_mark_counts(nmt_score: Score) -> None:
 
 @pytest.mark.parametrize("line", ["Das ist ein Ka@@ ter", "am En@@", "\u2581Das \u2581ist"])
 @pytest.mark.parametrize("file", ["good", "reference"])
-def test_subword_marks_are_rejected_by_file_and_line(line: str, file: str, nmt_score: Score) -> None:
+def test_subword_marks_are_rejected_by_file_and_line(
+    line: str, file: str, nmt_score: Score
+) -> None:
     write(file, ["Gut.", line, "Gut."])
     code, out, err = nmt_score("good", "--ref", "reference", "--json")
     assert (code, out) == (1, "")
     assert f"{file}:2:" in err
-    assert nmt_score("good", "--ref", "reference", "--metric", "chrf", "--allow-subword-marks")[0] == 0
+    assert (
+        nmt_score("good", "--ref", "reference", "--metric", "chrf", "--allow-subword-marks")[0] == 0
+    )
     write(file, ["a@b.de und @@x", "@ @ ##", "C@@rt"])  # no subword marks
     assert nmt_score("good", "--ref", "reference", "--metric", "chrf")[0] == 0
 
@@ -264,11 +334,17 @@ def test_bad_files(content: bytes | None, message: str, nmt_score: Score) -> Non
         (["good", "--ref", "reference", "--metric", "zzz"], "'zzz'. See nmt score --help"),
         (["good", "--ref", "reference", "--metric", "paper", "--target-lang", "xx"], "'xx'"),
         (["good", "--ref", "reference", "--test", "paired-bootstrap"], "give two or more files"),
-        (["good", "bad", "--ref", "reference", "--test", "bootstrap"], "Did you mean paired-bootstrap"),
+        (
+            ["good", "bad", "--ref", "reference", "--test", "bootstrap"],
+            "Did you mean paired-bootstrap",
+        ),
         (["-", "--ref", "-"], "can be read only once"),
         (["good", "good", "--ref", "reference"], "good is given twice"),
         (["good", "--ref", "reference", "--test-samples", "5"], "--test-samples needs --test"),
-        (["good", "bad", "--ref", "good", "--test", "paired-bootstrap", "--per-line"], "cannot be used together"),
+        (
+            ["good", "bad", "--ref", "good", "--test", "paired-bootstrap", "--per-line"],
+            "cannot be used together",
+        ),
         (["good"], "--ref"),
     ],
 )

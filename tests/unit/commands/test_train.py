@@ -1,4 +1,6 @@
-"""`nmt train` up to its loop: what it shows, what it refuses, and what a checkpoint says of the run."""
+"""`nmt train` up to its loop: what it shows, what it refuses, and what a checkpoint says of the
+run.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from nmt_cli.training.start import check_shares
 
 Run = Callable[..., tuple[int, str, str]]
 TINY = (
-    "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --batch-tokens 500 --max-steps 2 --log-every 1 --device cpu"
+    "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --batch-tokens 500 --max-steps 2 "
+    "--log-every 1 --device cpu"
 ).split()
 
 
@@ -56,24 +59,35 @@ def test_a_dry_run_without_data(train: Run) -> None:
     assert found["parameters"] == 1000 * 512 + 3 * attention + 2 * network + 5 * 2 * 512
     assert (found["source_vocabulary_size"], found["shared_vocabulary"]) == (1000, True)
     assert found["config"]["model"]["num_layers"] == 1
-    assert found["config"]["optimizer"] == {"name": "adam", "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-9}
+    assert found["config"]["optimizer"] == {
+        "name": "adam",
+        "beta1": 0.9,
+        "beta2": 0.98,
+        "epsilon": 1e-9,
+    }
     assert found["peak_learning_rate"] == pytest.approx(7.0e-4, rel=0.01)
 
 
 def test_a_dry_run_with_data(train: Run, tiny_data: Path) -> None:
-    """The plan covers the corpus, and the count is that of the model that would be trained; nothing is written."""
+    """The plan covers the corpus, and the count is that of the model that would be trained; nothing
+    is written.
+    """
     before = sorted(tiny_data.rglob("*"))
     found = figures(train, tiny_data, *TINY)
     assert found["sentences"] == 900
     assert (found["target_vocabulary_size"], found["shared_vocabulary"]) == (120, True)
-    assert found["parameters"] == 120 * 16 + 3 * 4 * 16 * 16 + 2 * (2 * 16 * 24 + 24 + 16) + 5 * 2 * 16
+    assert (
+        found["parameters"] == 120 * 16 + 3 * 4 * 16 * 16 + 2 * (2 * 16 * 24 + 24 + 16) + 5 * 2 * 16
+    )
     assert found["updates_per_epoch"] * found["epochs"] == pytest.approx(2)
     assert 250 < found["target_tokens_per_update"] <= 500
     assert sorted(tiny_data.rglob("*")) == before
 
 
 def test_a_dry_run_to_read(train: Run) -> None:
-    code, out, _ = train("--dry-run", "--vocab-size", 1000, "--num-layers", 1, "--freeze", "[d-e]ecoder*")
+    code, out, _ = train(
+        "--dry-run", "--vocab-size", 1000, "--num-layers", 1, "--freeze", "[d-e]ecoder*"
+    )
     assert code == 0
     assert "[d-e]ecoder*" in out
     assert "7,862,272" in out
@@ -87,21 +101,57 @@ def test_a_dry_run_to_read(train: Run) -> None:
         (["--out", "{tmp}/run"], 2, "DATA is missing"),
         (["{data}"], 2, "--out RUN is missing"),
         (["--dry-run"], 2, "--dry-run needs DATA, or --vocab-size"),
-        (["{data}", "--dry-run", "--vocab-size", "50"], 2, "--vocab-size is for --dry-run without DATA"),
-        (["{data}", "--out", "{tmp}/run", "--vocab-size", "50"], 2, "--vocab-size is for --dry-run"),
+        (
+            ["{data}", "--dry-run", "--vocab-size", "50"],
+            2,
+            "--vocab-size is for --dry-run without DATA",
+        ),
+        (
+            ["{data}", "--out", "{tmp}/run", "--vocab-size", "50"],
+            2,
+            "--vocab-size is for --dry-run",
+        ),
         (["{data}", "--out", "{tmp}/run", "--json"], 2, "--json is for --dry-run"),
-        (["{data}", "--out", "{tmp}/run", "--best-by", "f1"], 2, "--best-by f1: the task 'translation' has loss and"),
-        (["{data}", "--dry-run", "--best-by", "f1"], 2, "--best-by f1: the task 'translation' has loss and bleu"),
+        (
+            ["{data}", "--out", "{tmp}/run", "--best-by", "f1"],
+            2,
+            "--best-by f1: the task 'translation' has loss and",
+        ),
+        (
+            ["{data}", "--dry-run", "--best-by", "f1"],
+            2,
+            "--best-by f1: the task 'translation' has loss and bleu",
+        ),
         (["{tmp}", "--out", "{tmp}/run"], 1, "not prepared data"),
         (["{tmp}/absent", "--out", "{tmp}/run"], 1, "absent: no such directory"),
         (["--resume", "{data}"], 2, "prepared data, not a run"),
-        (["{data}", "--out", "{tmp}/run", "--config", "{tmp}/absent.toml"], 2, "absent.toml: cannot read"),
-        (["{data}", "--out", "{tmp}/run", "--num-heads", "3", "--d-model", "16"], 2, "--num-heads 3 does not divide"),
+        (
+            ["{data}", "--out", "{tmp}/run", "--config", "{tmp}/absent.toml"],
+            2,
+            "absent.toml: cannot read",
+        ),
+        (
+            ["{data}", "--out", "{tmp}/run", "--num-heads", "3", "--d-model", "16"],
+            2,
+            "--num-heads 3 does not divide",
+        ),
         (["{data}", "--out", "{tmp}/run", "--device", "cuda:99"], 2, "--device cuda:99"),
-        (["{data}", "--out", "{tmp}/run", "--device", "tpu"], 2, "--device must be auto, cpu, cuda or cuda:N"),
+        (
+            ["{data}", "--out", "{tmp}/run", "--device", "tpu"],
+            2,
+            "--device must be auto, cpu, cuda or cuda:N",
+        ),
         (["--dry-run", "--vocab-size", "50", "--device", "cuda:99"], 2, "--device cuda:99"),
-        (["{data}", "--out", "{tmp}/run", "--save-every", "0"], 2, "--save-every takes a number of steps"),
-        (["{data}", "--out", "{tmp}/run", "--beta1", "1"], 2, "nmt: --beta1 must be below 1, not 1.0"),
+        (
+            ["{data}", "--out", "{tmp}/run", "--save-every", "0"],
+            2,
+            "--save-every takes a number of steps",
+        ),
+        (
+            ["{data}", "--out", "{tmp}/run", "--beta1", "1"],
+            2,
+            "nmt: --beta1 must be below 1, not 1.0",
+        ),
     ],
 )
 def test_refusals_leave_nothing_behind(
@@ -132,28 +182,45 @@ def test_a_run_says_what_it_is(run: Path, tiny_data: Path) -> None:
     assert contents.step == 2
     assert contents.sections["model"] == config["model"]
     assert contents.source_vocabulary_size == 120
-    assert "max_steps" not in contents.sections["training"]  # the same model, however long it was trained
+    assert (
+        "max_steps" not in contents.sections["training"]
+    )  # the same model, however long it was trained
 
 
-def test_a_run_refuses_other_settings_and_a_checkpoint_is_no_run(train: Run, run: Path, tiny_data: Path) -> None:
-    code, _, err = train(tiny_data, *TINY, "--preset", "table3_E", "--micro-batches", 2, "--out", run)
-    assert (code, "settings: --training.micro-batches was not set, now 2. Resume" in err) == (2, True), err
+def test_a_run_refuses_other_settings_and_a_checkpoint_is_no_run(
+    train: Run, run: Path, tiny_data: Path
+) -> None:
+    code, _, err = train(
+        tiny_data, *TINY, "--preset", "table3_E", "--micro-batches", 2, "--out", run
+    )
+    assert (code, "settings: --training.micro-batches was not set, now 2. Resume" in err) == (
+        2,
+        True,
+    ), err
     code, _, err = train("--resume", checkpoint.locate(run))
     assert (code, f"{checkpoint.locate(run)}: a checkpoint, not a run" in err) == (2, True), err
 
 
-def test_its_config_makes_the_same_run_again(train: Run, run: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_its_config_makes_the_same_run_again(
+    train: Run, run: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     """RUN/config.json is a configuration file: the weights come out the same, bit for bit."""
     code, out, _ = train(tiny_data, "--config", run / "config.json", "--out", tmp_path / "again")
     assert (code, out) == (0, "")
-    first, second = (checkpoint.load_weights(checkpoint.locate(folder)) for folder in (run, tmp_path / "again"))
+    first, second = (
+        checkpoint.load_weights(checkpoint.locate(folder)) for folder in (run, tmp_path / "again")
+    )
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
-    contents = [checkpoint.read_contents(checkpoint.locate(folder)) for folder in (run, tmp_path / "again")]
+    contents = [
+        checkpoint.read_contents(checkpoint.locate(folder)) for folder in (run, tmp_path / "again")
+    ]
     assert contents[0].run == contents[1].run
 
 
-def test_other_data_are_refused_by_their_paths(run: Path, train: Run, tiny_data: Path, tmp_path: Path) -> None:
+def test_other_data_are_refused_by_their_paths(
+    run: Path, train: Run, tiny_data: Path, tmp_path: Path
+) -> None:
     """A copy is the same data."""
     data = tmp_path / "data"
     shutil.copytree(tiny_data, data)
@@ -185,7 +252,9 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
     monkeypatch.syspath_prepend(tmp_path)
 
     def forget_the_plugin() -> None:
-        monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in components.items()})
+        monkeypatch.setattr(
+            registry, "_components", {kind: dict(known) for kind, known in components.items()}
+        )
         sys.modules.pop("my_sgd", None)
 
     registry.discover()
@@ -195,12 +264,16 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
     data, out = tmp_path / "data", tmp_path / "run"
     shutil.copytree(tiny_data, data)
     code, _, err = train(data, "--out", out, *TINY, *plugin)
-    assert (code, "next: nmt translate" in err) == (0, True), err  # there is only one checkpoint to average
+    assert (code, "next: nmt translate" in err) == (0, True), (
+        err
+    )  # there is only one checkpoint to average
     forget_the_plugin()
     code, _, err = train("--resume", out, "--max-steps", 4)
     assert (code, "resuming from" in err) == (0, True), err
     assert train(tiny_data, "--out", tmp_path / "whole", *TINY, *plugin, "--max-steps", 4)[0] == 0
-    first, second = (checkpoint.load_weights(checkpoint.locate(folder)) for folder in (out, tmp_path / "whole"))
+    first, second = (
+        checkpoint.load_weights(checkpoint.locate(folder)) for folder in (out, tmp_path / "whole")
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
     for more in (("--out", out), ("--preset", "quickstart"), ("--training.seed", 2)):
         code, _, err = train("--resume", out, *more)
@@ -221,16 +294,31 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
 
 @pytest.fixture(scope="module")
 def halves(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The training text of `tiny_data` in two directories with its vocabulary; the second has its validation set."""
+    """The training text of `tiny_data` in two directories with its vocabulary; the second has its
+    validation set.
+    """
     folder = tmp_path_factory.mktemp("halves")
     for language in ("en", "de"):
         lines = (tiny_data.parent / f"train.{language}").read_text().splitlines(keepends=True)
         for number, part in enumerate((lines[:300], lines[300:])):
             (folder / f"text-{number}.{language}").write_text("".join(part))
     for number, more in enumerate(([], ["--valid", tiny_data.parent / "valid"])):
-        words = ["--source-lang=en", "--target-lang=de", "--train", folder / f"text-{number}", *more]
+        words = [
+            "--source-lang=en",
+            "--target-lang=de",
+            "--train",
+            folder / f"text-{number}",
+            *more,
+        ]
         with pytest.raises(SystemExit) as end:
-            main(["prepare", *map(str, words), f"--subwords-from={tiny_data}", f"--out={folder / f'data-{number}'}"])
+            main(
+                [
+                    "prepare",
+                    *map(str, words),
+                    f"--subwords-from={tiny_data}",
+                    f"--out={folder / f'data-{number}'}",
+                ]
+            )
         assert end.value.code in (0, None)
     return [folder / "data-0", folder / "data-1"]
 
@@ -247,7 +335,10 @@ def test_a_run_on_two_halves_is_the_run_on_the_whole(
     first, second = (checkpoint.load_weights(checkpoint.locate(folder)) for folder in (whole, run))
     assert all(torch.equal(first[name], second[name]) for name in first)
     losses = [
-        [json.loads(line).get("validation_loss") for line in (folder / "metrics.jsonl").read_text().splitlines()][-1]
+        [
+            json.loads(line).get("validation_loss")
+            for line in (folder / "metrics.jsonl").read_text().splitlines()
+        ][-1]
         for folder in (whole, run)
     ]
     assert losses[0] == losses[1] is not None
@@ -258,7 +349,8 @@ def test_a_run_on_two_halves_is_the_run_on_the_whole(
 
 def test_directories_with_weights(train: Run, halves: list[Path], tmp_path: Path) -> None:
     plain, weighted = (
-        figures(train, *data, *TINY)["updates_per_epoch"] for data in (halves, [halves[0], f"{halves[1]}*3"])
+        figures(train, *data, *TINY)["updates_per_epoch"]
+        for data in (halves, [halves[0], f"{halves[1]}*3"])
     )
     assert weighted > 2 * plain
     run = tmp_path / "run"
@@ -306,7 +398,9 @@ def build(config, *, parameters):
 """
 
 
-def test_a_summary_of_an_earlier_end_is_written_again(train: Run, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_summary_of_an_earlier_end_is_written_again(
+    train: Run, tiny_data: Path, tmp_path: Path
+) -> None:
     """A kill came between the last checkpoint and the summary, or the summary is incomplete."""
     assert train(tiny_data, "--out", tmp_path / "run", *TINY)[0] == 0
     path = tmp_path / "run" / "summary.json"
@@ -327,9 +421,16 @@ def test_the_next_command_averages_the_last_tenth_of_a_run(
     assert (code, f"next: nmt {following.format(run=run)}" in err) == (0, True), err
 
 
-def test_validation_flags_without_a_validation_set(train: Run, unvalidated_data: Path, tmp_path: Path) -> None:
+def test_validation_flags_without_a_validation_set(
+    train: Run, unvalidated_data: Path, tmp_path: Path
+) -> None:
     given = (unvalidated_data, "--out", tmp_path / "run", *TINY)
-    for flags in (("--patience", 3), ("--validation-bleu",), ("--best-by", "bleu"), ("--validate-every", 5)):
+    for flags in (
+        ("--patience", 3),
+        ("--validation-bleu",),
+        ("--best-by", "bleu"),
+        ("--validate-every", 5),
+    ):
         code, _, err = train(*given, *flags)
         assert code == 2
         assert f"{flags[0]}: " in err

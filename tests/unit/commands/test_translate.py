@@ -54,7 +54,9 @@ def run(settings: TranslateCommandOptions, content: bytes) -> list[str]:
     return written.split("\n")[:-1]
 
 
-def test_one_line_out_for_each_line_in(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_line_out_for_each_line_in(
+    settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]
+) -> None:
     out = run(settings, b"abc\n\n  \nhgf\x00\r\nde\xe2\x80\xa8f\nab")
     assert [bool(line) for line in out] == [True, False, False, True, True, True]
     captured = capfd.readouterr()
@@ -63,7 +65,9 @@ def test_one_line_out_for_each_line_in(settings: TranslateCommandOptions, capfd:
     assert run(settings, b"") == []
 
 
-def test_windows_and_batches_change_neither_order_nor_samples(settings: TranslateCommandOptions) -> None:
+def test_windows_and_batches_change_neither_order_nor_samples(
+    settings: TranslateCommandOptions,
+) -> None:
     text = b"abc\nhg\n\nabc\nabcdefgh\nabc\n" * 3
     for how in ({"beam": 2}, {"sample": True, "nbest": 3, "temperature": 2.0, "seed": 7}):
         whole = run(changed(settings, **how), text)
@@ -103,12 +107,25 @@ def test_n_best(settings: TranslateCommandOptions) -> None:
     assert [rows[0][2], rows[2][2], rows[3][2]] == best
 
 
-def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path, forked_nmt: Path) -> None:
+def test_gzip_in_and_out(
+    settings: TranslateCommandOptions, tmp_path: Path, forked_nmt: Path
+) -> None:
     plain = run(settings, b"abc\nde\n")
     assert run(settings, gzip.compress(b"abc\nde\n")) == plain  # under a plain name
-    flags = ("--device", "cpu", "--max-length-offset", "3", "--beam", "2", "--output", tmp_path / "out.gz")
+    flags = (
+        "--device",
+        "cpu",
+        "--max-length-offset",
+        "3",
+        "--beam",
+        "2",
+        "--output",
+        tmp_path / "out.gz",
+    )
     command = [forked_nmt, "translate", settings.checkpoints[0], *flags]
-    done = subprocess.run(command, input=gzip.compress(b"abc\nde\n"), stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        command, input=gzip.compress(b"abc\nde\n"), stdout=subprocess.PIPE, check=True
+    )
     assert done.stdout == b""
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode().split("\n")[:-1] == plain
     with pytest.raises(DataError, match=r"in: .*gzip"):
@@ -132,7 +149,10 @@ def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path, fork
     ],
 )
 def test_wrong_flags(
-    settings: TranslateCommandOptions, flags: list[str], message: str, capfd: pytest.CaptureFixture[str]
+    settings: TranslateCommandOptions,
+    flags: list[str],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     (settings.input or Path()).write_text("abc")
     with pytest.raises(SystemExit) as end:
@@ -143,12 +163,24 @@ def test_wrong_flags(
     assert captured.out == ""
 
 
-def test_flags_reach_the_search(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
+def test_flags_reach_the_search(
+    settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]
+) -> None:
     (settings.input or Path()).write_text("abc\nhg\n")
 
     def out(*flags: str) -> str:
         with pytest.raises(SystemExit, match="0"):
-            main(["translate", str(settings.checkpoints[0]), "--input", str(settings.input), "--device", "cpu", *flags])
+            main(
+                [
+                    "translate",
+                    str(settings.checkpoints[0]),
+                    "--input",
+                    str(settings.input),
+                    "--device",
+                    "cpu",
+                    *flags,
+                ]
+            )
         return capfd.readouterr().out
 
     assert len(out("--max-length-offset", "0").split("\n")[1]) <= 3
@@ -176,13 +208,19 @@ def test_flags_reach_the_search(settings: TranslateCommandOptions, capfd: pytest
     ],
 )
 def test_wrong_files_are_named_and_none_is_written(
-    settings: TranslateCommandOptions, tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
+    settings: TranslateCommandOptions,
+    tmp_path: Path,
+    change: dict[str, Any],
+    error: type[Exception],
+    message: str,
 ) -> None:
     contents = {"in": b"abc\nhg\n", "out": b"precious", "prefixes": b"a\n\xff\n"}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "link").hardlink_to(tmp_path / "in")
-    paths: dict[str, Any] = {name: tmp_path / each if isinstance(each, str) else each for name, each in change.items()}
+    paths: dict[str, Any] = {
+        name: tmp_path / each if isinstance(each, str) else each for name, each in change.items()
+    }
     if "checkpoints" in paths:
         paths["checkpoints"] = (paths["checkpoints"],)
     settings = changed(settings, alignments=paths.pop("alignments", None))
@@ -202,7 +240,9 @@ def test_standard_input_is_never_overwritten(tiny_checkpoint: Path, tmp_path: Pa
     assert text.read_text() == "abc\nhg\n"
 
 
-def test_outputs_begin_with_the_lines_of_the_prefix_file(settings: TranslateCommandOptions, tmp_path: Path) -> None:
+def test_outputs_begin_with_the_lines_of_the_prefix_file(
+    settings: TranslateCommandOptions, tmp_path: Path
+) -> None:
     lines, prefixes = ["abc", "hg", "", "de", "fgh"], ["ba", "", "c", "hhh ", "g"]
     free = run(settings, "\n".join(lines).encode())
     (tmp_path / "prefixes").write_bytes(gzip.compress("\n".join(prefixes).encode()))
@@ -227,7 +267,9 @@ def start(checkpoint: Path, *flags: str, **streams: Any) -> subprocess.Popen[byt
     return subprocess.Popen(command, bufsize=0, **{**pipes, **streams})
 
 
-def test_lines_of_a_pipe_are_answered_at_once_and_an_interrupt_is_quiet(tiny_checkpoint: Path) -> None:
+def test_lines_of_a_pipe_are_answered_at_once_and_an_interrupt_is_quiet(
+    tiny_checkpoint: Path,
+) -> None:
     with start(tiny_checkpoint) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -246,13 +288,18 @@ def test_lines_of_a_pipe_are_answered_at_once_and_an_interrupt_is_quiet(tiny_che
 def test_interactive(ending: bytes, code: int, tiny_checkpoint: Path) -> None:
     controller, terminal = pty.openpty()
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    login = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}  # for Ctrl-C
+    login = {
+        "start_new_session": True,
+        "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    }  # for Ctrl-C
     with start(tiny_checkpoint, "--interactive", **streams, **login) as process:
         os.close(terminal)
         shown = read_until(controller, b"> ")
         os.write(controller, b"abc [x]\n")
         shown += read_until(controller, b"> ", after=b"score")
-        while process.returncode is None:  # Python loses a Ctrl-C that comes just before it waits for input
+        while (
+            process.returncode is None
+        ):  # Python loses a Ctrl-C that comes just before it waits for input
             os.write(controller, ending)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(5)
@@ -278,7 +325,9 @@ def test_lines_typed_without_interactive(
     os.close(terminal)
     os.close(controller)
     assert out.count(b"\n") == 1
-    assert [text in shown for text in (b"using " + bytes(made), b"Ctrl-D", b"translated 1 line in")] == [not flags] * 3
+    assert [
+        text in shown for text in (b"using " + bytes(made), b"Ctrl-D", b"translated 1 line in")
+    ] == [not flags] * 3
 
 
 def read_until(descriptor: int, wanted: bytes, after: bytes = b"") -> bytes:
@@ -290,30 +339,52 @@ def read_until(descriptor: int, wanted: bytes, after: bytes = b"") -> bytes:
     return shown
 
 
-def test_progress_is_shown_unless_the_terminal_shows_translations(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_progress_is_shown_unless_the_terminal_shows_translations(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     """A bar if stderr is a terminal and stdout a file; none if stdout is that terminal too."""
     for flags, expected in ((("--output", str(tmp_path / "out")), True), ((), False)):
         controller, terminal = pty.openpty()
         (tmp_path / "in").write_text("abc\n" * 50)
         flags = ("--input", str(tmp_path / "in"), "--read-ahead", "10", *flags)
-        with start(tiny_checkpoint, *flags, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal) as process:
+        with start(
+            tiny_checkpoint, *flags, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal
+        ) as process:
             os.close(terminal)
             shown = read_until(controller, b"sentences/s")
             assert process.wait(PATIENCE) == 0
         os.close(controller)
         assert (
-            b"50 lines translated" in shown and re.search(rb"100%\S* done, \S+ left", shown) is not None
+            b"50 lines translated" in shown
+            and re.search(rb"100%\S* done, \S+ left", shown) is not None
         ) is expected
 
 
 @pytest.mark.parametrize(
     ("closed", "code", "message"),
-    [("<&-", 1, b"nmt: standard input: cannot read this file: it is closed"), (">&-", 1, b"nmt: "), ("2>&-", 0, b"")],
+    [
+        ("<&-", 1, b"nmt: standard input: cannot read this file: it is closed"),
+        (">&-", 1, b"nmt: "),
+        ("2>&-", 0, b""),
+    ],
 )
-def test_closed_streams(tiny_checkpoint: Path, tmp_path: Path, closed: str, code: int, message: bytes) -> None:
+def test_closed_streams(
+    tiny_checkpoint: Path, tmp_path: Path, closed: str, code: int, message: bytes
+) -> None:
     (tmp_path / "in").write_text("abc\n")
     command = f'exec "$@" {closed}'
-    given = ["sh", "-c", command, "sh", *NMT, str(tiny_checkpoint), "--device", "cpu", "--max-length-offset", "3"]
+    given = [
+        "sh",
+        "-c",
+        command,
+        "sh",
+        *NMT,
+        str(tiny_checkpoint),
+        "--device",
+        "cpu",
+        "--max-length-offset",
+        "3",
+    ]
     with (tmp_path / "in").open() as text:
         done = subprocess.run(given, stdin=text, capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == code
@@ -333,7 +404,9 @@ registry.register("attention", "mine", full.config)(lambda *config, **values: fu
 def test_a_component_from_an_imported_module(
     settings: TranslateCommandOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in registry._components.items()})
+    monkeypatch.setattr(
+        registry, "_components", {kind: dict(known) for kind, known in registry._components.items()}
+    )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "plugin_of_translate.py").write_text(PLUGIN)
     copy = shutil.copytree(settings.checkpoints[0], tmp_path / "copy")

@@ -15,28 +15,40 @@ from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import UsageError
 
 
-def written(checkpoint: Path, folder: Path, content: bytes, options: dict[str, Any], **flags: Any) -> bytes:
+def written(
+    checkpoint: Path, folder: Path, content: bytes, options: dict[str, Any], **flags: Any
+) -> bytes:
     """The output for an input, with links in `folder`/links.gz."""
     given = {"beam": 2, "max_length_offset": 3, "alignments": folder / "links.gz", **options}
     chosen = TranslateOptions().replaced(given)
     (folder / "in").write_bytes(content)
     flags = {"quiet": True, "device": "cpu", **flags}
-    files: dict[str, Any] = {"checkpoints": (checkpoint,), "input": folder / "in", "output": folder / "out"}
+    files: dict[str, Any] = {
+        "checkpoints": (checkpoint,),
+        "input": folder / "in",
+        "output": folder / "out",
+    }
     translate(TranslateCommandOptions(translation=chosen, **{**files, **flags}))
     return (folder / "out").read_bytes()
 
 
 @pytest.mark.parametrize("nbest", [1, 2])
-def test_alignments_are_a_line_for_each_output(tiny_checkpoint: Path, tmp_path: Path, nbest: int) -> None:
+def test_alignments_are_a_line_for_each_output(
+    tiny_checkpoint: Path, tmp_path: Path, nbest: int
+) -> None:
     """Those of the API, compressed by the name; an empty line has none. The outputs do not change."""
     lines = ["abc  de", "", "hg", "fgh a b" * 9]
     content = "\n".join(lines).encode() + b"\n"
     options: Any = {"nbest": nbest, "max_source_length": 20}
     with_links = written(tiny_checkpoint, tmp_path, content, options)
-    assert with_links == written(tiny_checkpoint, tmp_path, content, {**options, "alignments": None})
+    assert with_links == written(
+        tiny_checkpoint, tmp_path, content, {**options, "alignments": None}
+    )
     found = gzip.decompress((tmp_path / "links.gz").read_bytes()).decode().split("\n")
     translator = nmt_cli.load(tiny_checkpoint, device="cpu")
-    details = list(translator.translate_detailed(lines, align=True, beam=2, max_length_offset=3, **options))
+    details = list(
+        translator.translate_detailed(lines, align=True, beam=2, max_length_offset=3, **options)
+    )
     outputs = [output for each in details for output in each.outputs]
     assert found == [*(" ".join(f"{i}-{j}" for i, j in output.alignment) for output in outputs), ""]
     assert found[0]
@@ -68,14 +80,20 @@ def test_alignments_do_not_depend_on_workers(tiny_checkpoint: Path, tmp_path: Pa
     ],
 )
 def test_alignments_that_cannot_be(
-    tiny_checkpoint: Path, tmp_path: Path, options: dict[str, Any], flags: dict[str, Any], message: str
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    options: dict[str, Any],
+    flags: dict[str, Any],
+    message: str,
 ) -> None:
     with pytest.raises(UsageError, match=message):
         written(tiny_checkpoint, tmp_path, b"abc\n", options, **flags)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
-def test_the_links_are_not_the_output_under_another_name(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_the_links_are_not_the_output_under_another_name(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     """Neither is there yet, and the later one would replace the other."""
     (tmp_path / "link").symlink_to("out")
     for other in (tmp_path / "link", tmp_path / ".." / tmp_path.name / "out"):

@@ -15,11 +15,19 @@ from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import DataError, NmtError, UsageError
 
 
-def written(checkpoint: Path, folder: Path, content: str, options: dict[str, Any], **flags: Any) -> list[str]:
+def written(
+    checkpoint: Path, folder: Path, content: str, options: dict[str, Any], **flags: Any
+) -> list[str]:
     chosen = TranslateOptions().replaced({"beam": 2, "max_length_offset": 3, **options})
     (folder / "in").write_text(content)
-    files: dict[str, Any] = {"checkpoints": (checkpoint,), "input": folder / "in", "output": folder / "out"}
-    translate(TranslateCommandOptions(translation=chosen, quiet=True, device="cpu", **files, **flags))
+    files: dict[str, Any] = {
+        "checkpoints": (checkpoint,),
+        "input": folder / "in",
+        "output": folder / "out",
+    }
+    translate(
+        TranslateCommandOptions(translation=chosen, quiet=True, device="cpu", **files, **flags)
+    )
     return (folder / "out").read_text().split("\n")
 
 
@@ -28,19 +36,32 @@ def without_tags(line: str) -> str:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_tags_are_put_into_the_outputs_of_the_text_alone(tiny_checkpoint: Path, tmp_path: Path, workers: int) -> None:
+def test_tags_are_put_into_the_outputs_of_the_text_alone(
+    tiny_checkpoint: Path, tmp_path: Path, workers: int
+) -> None:
     lines = ["<b>abc</b> de", "", "<i>hg <br/></i>", "fgh <a b='c'>a b</a>"] * 9
-    found = written(tiny_checkpoint, tmp_path, "\n".join(lines) + "\n", {"markup": True}, workers=workers)
-    plain = written(tiny_checkpoint, tmp_path, "\n".join(map(without_tags, lines)) + "\n", {}, workers=workers)
+    found = written(
+        tiny_checkpoint, tmp_path, "\n".join(lines) + "\n", {"markup": True}, workers=workers
+    )
+    plain = written(
+        tiny_checkpoint, tmp_path, "\n".join(map(without_tags, lines)) + "\n", {}, workers=workers
+    )
     assert [without_tags(line) for line in found] == plain
     assert len(set(plain)) > 2
     for line, output in zip([*lines, ""], found, strict=True):
         assert sorted(re.findall("<.*?>", output)) == sorted(re.findall("<.*?>", line))
 
 
-def test_each_of_several_outputs_has_what_is_protected_and_the_terms(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_each_of_several_outputs_has_what_is_protected_and_the_terms(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     (tmp_path / "terms").write_text("abc\tXYZ\n")
-    options: Any = {"protect": r"\d+:\d+", "glossary": str(tmp_path / "terms"), "beam": 3, "nbest": 3}
+    options: Any = {
+        "protect": r"\d+:\d+",
+        "glossary": str(tmp_path / "terms"),
+        "beam": 3,
+        "nbest": 3,
+    }
     translator = nmt_cli.load(tiny_checkpoint, device="cpu", **options)
     line = "abc de 10:30 abc fg"
     (found,) = translator.translate_detailed([line])
@@ -57,12 +78,27 @@ def test_each_of_several_outputs_has_what_is_protected_and_the_terms(tiny_checkp
     [
         ({"protect": "("}, {}, UsageError, "no regular expression"),
         ({"glossary": "missing.tsv"}, {}, NmtError, "missing.tsv"),
-        ({"markup": True}, {"prefix": "prefixes"}, UsageError, "--markup cannot be used with prefixes"),
-        ({"protect": "a", "alignments": "links"}, {}, UsageError, "--alignments cannot be used with --protect"),
+        (
+            {"markup": True},
+            {"prefix": "prefixes"},
+            UsageError,
+            "--markup cannot be used with prefixes",
+        ),
+        (
+            {"protect": "a", "alignments": "links"},
+            {},
+            UsageError,
+            "--alignments cannot be used with --protect",
+        ),
     ],
 )
 def test_what_cannot_be(
-    tiny_checkpoint: Path, tmp_path: Path, options: dict[str, Any], flags: dict[str, Any], error: type, message: str
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    options: dict[str, Any],
+    flags: dict[str, Any],
+    error: type,
+    message: str,
 ) -> None:
     (tmp_path / "prefixes").write_text("a\n")
     flags = {name: tmp_path / file for name, file in flags.items()}

@@ -1,4 +1,6 @@
-"""Repairs of malformed outputs are reported and drawings are complete: in a stream of lines and interactively."""
+"""Repairs of malformed outputs are reported and drawings are complete: in a stream of lines and
+interactively.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ DEEP = "(TOP " + "(S " * 20 + "(NN cat) (VBZ sleeps)" + ")" * 20 + ")"
 
 def translator(*outputs: Output) -> Any:
     """A translator with the same outputs for every line."""
-    options = TranslateOptions(search=SearchOptions(nbest=len(outputs)), read_ahead=9, max_source_length=9)
+    options = TranslateOptions(
+        search=SearchOptions(nbest=len(outputs)), read_ahead=9, max_source_length=9
+    )
 
     def translate_window(lines: Sequence[str], *_: object, **__: object) -> list[Translation]:
         return [Translation(line, list(outputs), 1, truncated=False) for line in lines]
@@ -45,13 +49,19 @@ def output(text: str, **repairs: int) -> Output:
 
 
 @pytest.fixture
-def translate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def translate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
     """Run `nmt translate` on two lines with the given outputs; return standard error."""
 
     def run(*outputs: Output) -> str:
-        monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator(*outputs))
+        monkeypatch.setattr(
+            "nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator(*outputs)
+        )
         (tmp_path / "in").write_text("the cat\nthe dog\n")
-        settings = TranslateCommandOptions(checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out")
+        settings = TranslateCommandOptions(
+            checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out"
+        )
         command.translate(settings)
         return capsys.readouterr().err
 
@@ -68,14 +78,18 @@ def test_a_drawing_is_complete_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(TranslateCommandOptions, "to_terminal", True)
     translation = Translation("", [output(DEEP)], 2, truncated=False)
-    shown = command._format(translator(output(DEEP)), translation, 1, TranslateCommandOptions(checkpoints=()))
+    shown = command._format(
+        translator(output(DEEP)), translation, 1, TranslateCommandOptions(checkpoints=())
+    )
     assert shown.count("S\n") == 20
     assert shown.endswith("VBZ sleeps\n")
     plain = TranslateCommandOptions(checkpoints=(), format="text")
     assert command._format(translator(output(DEEP)), translation, 1, plain) == f"{DEEP}\n"
 
 
-def conversation(made: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def conversation(
+    made: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
     """The output after one line was typed."""
     lines = ["the cat"]
 

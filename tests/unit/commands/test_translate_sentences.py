@@ -14,12 +14,25 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def translate(nmt: Run, tiny_checkpoint: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Return the lines of output of `nmt translate --split-sentences`, unless there is an error; and stderr."""
+    """Return the lines of output of `nmt translate --split-sentences`, unless there is an error;
+    and stderr.
+    """
 
     def run(content: str, *flags: str, split: bool = True) -> tuple[list[str], str]:
         (tmp_path / "in").write_text(content, encoding="utf-8")
-        common = ["--input", str(tmp_path / "in"), "--device", "cpu", "--workers", "1", "--beam", "2"]
-        code, out, err = nmt("translate", tiny_checkpoint, *common, *["--split-sentences"] * split, *flags)
+        common = [
+            "--input",
+            str(tmp_path / "in"),
+            "--device",
+            "cpu",
+            "--workers",
+            "1",
+            "--beam",
+            "2",
+        ]
+        code, out, err = nmt(
+            "translate", tiny_checkpoint, *common, *["--split-sentences"] * split, *flags
+        )
         return out.split("\n")[:-1] if code == 0 else [str(code)], err
 
     return run
@@ -37,7 +50,10 @@ def test_a_line_for_each_line_and_every_sentence_in_it(translate: Callable[..., 
 def test_a_sentence_that_is_too_long_is_named(translate: Callable[..., Any]) -> None:
     _, err = translate("ab. " * 9 + "\n" + "abcdefgh" * 3 + ". ab.", "--max-source-length", "8")
     (warning,) = [line for line in err.split("\n") if line.startswith("warning")]
-    assert "in:2: the line or a part of it is longer than 8 tokens; the rest of it is not translated" in warning
+    assert (
+        "in:2: the line or a part of it is longer than 8 tokens; the rest of it is not translated"
+        in warning
+    )
 
 
 def test_several_outputs_of_a_paragraph(translate: Callable[..., Any]) -> None:
@@ -68,7 +84,11 @@ def test_tags_and_paragraphs(translate: Callable[..., Any]) -> None:
     ],
 )
 def test_what_does_not_combine_is_refused(
-    translate: Callable[..., Any], flags: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    translate: Callable[..., Any],
+    flags: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("typed").write_text("a\n")
@@ -82,9 +102,20 @@ def test_what_is_longer_than_the_learned_positions_is_warned_of(
     split: bool, nmt: Run, make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Each sentence of the first line fits. Outputs have no more tokens than their lines."""
-    folder = make_checkpoint(tmp_path / "learned", model={"positions": "learned", "max_positions": 7})
+    folder = make_checkpoint(
+        tmp_path / "learned", model={"positions": "learned", "max_positions": 7}
+    )
     (tmp_path / "in").write_text("Abc. Abc.\nabc\nabcdefgh\n", encoding="utf-8")
-    flags = ["--input", tmp_path / "in", "--device", "cpu", "--workers", 1, "--max-length-offset", 0]
+    flags = [
+        "--input",
+        tmp_path / "in",
+        "--device",
+        "cpu",
+        "--workers",
+        1,
+        "--max-length-offset",
+        0,
+    ]
     code, _, err = nmt("translate", folder, *flags, *["--split-sentences"] * split)
     assert code == 0, err
     found = re.findall(r"in:(\d): .* longer than the 7 positions", err)

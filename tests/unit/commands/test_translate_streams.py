@@ -10,11 +10,15 @@ from nmt_cli.files.opening import open_input
 from nmt_cli.streams import warn
 
 
-def test_progress_counts_the_bytes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_the_bytes_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown: list[tuple[float, float]] = []
 
     class Bar(rich.progress.Progress):
-        def update(self, *arguments: object, completed: float | None = None, **more: object) -> None:  # type: ignore[override]
+        def update(
+            self, *arguments: object, completed: float | None = None, **more: object
+        ) -> None:  # type: ignore[override]
             shown.append((completed or 0.0, self.tasks[0].total or 0.0))
 
     monkeypatch.setattr(rich.progress, "Progress", Bar)

@@ -9,7 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
+from nmt_cli.criteria.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropy,
+    LabelSmoothingConfig,
+)
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 
 TARGET_OUT = torch.tensor([[7, 8, EOS], [EOS, PAD, PAD]])
@@ -44,4 +47,6 @@ def test_it_is_pytorchs_loss_of_the_real_tokens(epsilon: float, biased: bool) ->
     torch.testing.assert_close(loss.nll, F.cross_entropy(logits, TARGET_OUT[real], reduction="sum"))
     assert loss.num_tokens == 4
     assert not loss.nll.requires_grad
-    torch.testing.assert_close(torch.autograd.grad(loss.total, weight), torch.autograd.grad(expected, weight))
+    torch.testing.assert_close(
+        torch.autograd.grad(loss.total, weight), torch.autograd.grad(expected, weight)
+    )

@@ -26,7 +26,9 @@ from nmt_cli.data.corpus import Part
 from nmt_cli.data.sentences import Sentences
 from nmt_cli.interfaces import BOS, EOS, PAD
 
-pairs_of_lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=120)
+pairs_of_lengths = st.lists(
+    st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=120
+)
 sorted_lengths = st.lists(st.integers(1, 60), min_size=1, max_size=60).map(sorted)
 
 
@@ -47,7 +49,9 @@ def _small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(pairs=pairs_of_lengths, tokens=st.integers(60, 5000), epoch=st.integers(0, 3))
 @pytest.mark.usefixtures("_small_pools")
-def test_every_sentence_once_and_within_the_budget(pairs: list[tuple[int, int]], tokens: int, epoch: int) -> None:
+def test_every_sentence_once_and_within_the_budget(
+    pairs: list[tuple[int, int]], tokens: int, epoch: int
+) -> None:
     made = updates(plan(pairs, tokens), epoch)
     assert sorted(i for update in made for i in update) == list(range(len(pairs)))
     for update in made:
@@ -74,19 +78,32 @@ class Stages(Sentences):
         return self.stages[max(begin for begin in self.begins if begin <= epoch)]
 
 
-@given(pairs=pairs_of_lengths, size=st.integers(60, 20_000), growth=st.integers(1, 5), epoch=st.integers(0, 6))
+@given(
+    pairs=pairs_of_lengths,
+    size=st.integers(60, 20_000),
+    growth=st.integers(1, 5),
+    epoch=st.integers(0, 6),
+)
 @pytest.mark.usefixtures("_small_pools")
-def test_a_batch_grows_over_some_epochs(pairs: list[tuple[int, int]], size: int, growth: int, epoch: int) -> None:
+def test_a_batch_grows_over_some_epochs(
+    pairs: list[tuple[int, int]], size: int, growth: int, epoch: int
+) -> None:
     """And then stays. An epoch is planned as one whose updates always had this size."""
     growing = dataclasses.replace(plan(pairs, size), changes=[Growth(growth)])
-    assert [growing.tokens(number) for number in (0, growth - 1, growth + 3)] == [size // growth, size, size]
+    assert [growing.tokens(number) for number in (0, growth - 1, growth + 3)] == [
+        size // growth,
+        size,
+        size,
+    ]
     assert updates(growing, epoch) == updates(plan(pairs, growing.tokens(epoch)), epoch)
     assert growing.full_epoch() == growth - 1
 
 
 @given(pairs=pairs_of_lengths, position=st.integers(0, 5))
 @pytest.mark.usefixtures("_small_pools")
-def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], position: int) -> None:
+def test_the_plan_is_a_function_of_seed_and_epoch(
+    pairs: list[tuple[int, int]], position: int
+) -> None:
     """And its end is the same without its beginning. The last update of an epoch is known as such."""
     epochs = {epoch: updates(plan(pairs, 100), epoch) for epoch in (2, 3)}
     expected = [
@@ -96,18 +113,24 @@ def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], 
         if epoch == 3 or place >= position
     ]
     found = itertools.islice(plan(pairs, 100).updates(2, position), len(expected))
-    assert [(epoch, place, update.tolist(), last) for epoch, place, update, last in found] == expected
+    assert [
+        (epoch, place, update.tolist(), last) for epoch, place, update, last in found
+    ] == expected
 
 
 @given(parts=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=4))
 @pytest.mark.usefixtures("_small_pools")
-def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tuple[int, int]]) -> None:
+def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(
+    parts: list[tuple[int, int]],
+) -> None:
     ends = list(itertools.accumulate(size for size, _ in parts))
     assume(ends[-1])
     text = [Part(end - size, end, weight) for end, (size, weight) in zip(ends, parts, strict=True)]
     lengths = np.arange(ends[-1]) % 7 + 1
     made = updates(BatchPlan(lengths, lengths, 100, 1, text), epoch=1)
-    expected = [i for part in text for i in range(part.first, part.end) for _ in range(int(part.weight))]
+    expected = [
+        i for part in text for i in range(part.first, part.end) for _ in range(int(part.weight))
+    ]
     assert sorted(itertools.chain(*made)) == expected
     assert BatchPlan(lengths, lengths, 100, 1, text).size(1) == len(expected)
 
@@ -117,11 +140,20 @@ def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tup
     later=st.lists(st.floats(0, 3), min_size=4, max_size=4),
 )
 @pytest.mark.usefixtures("_small_pools")
-def test_fractions_use_every_sentence_in_turn(parts: list[tuple[int, float]], later: list[float]) -> None:
-    """Over any number of epochs, each as often as any other of its part, or once more; in two stages."""
+def test_fractions_use_every_sentence_in_turn(
+    parts: list[tuple[int, float]], later: list[float]
+) -> None:
+    """Over any number of epochs, each as often as any other of its part, or once more; in two
+    stages.
+    """
     ends = list(itertools.accumulate(size for size, _ in parts))
     stages = {0: [weight for _, weight in parts], 3: later[: len(parts)]}
-    assume(all(sum(n * w for (n, _), w in zip(parts, weights, strict=True)) >= 1 for weights in stages.values()))
+    assume(
+        all(
+            sum(n * w for (n, _), w in zip(parts, weights, strict=True)) >= 1
+            for weights in stages.values()
+        )
+    )
     lengths = np.arange(ends[-1]) % 7 + 1
     text = [Part(end - n, end, 1) for end, (n, _) in zip(ends, parts, strict=True)]
     made = BatchPlan(lengths, lengths, 100, 1, text, changes=[Stages(stages)])
@@ -133,7 +165,9 @@ def test_fractions_use_every_sentence_in_turn(parts: list[tuple[int, float]], la
         seen += np.bincount(found, minlength=len(seen))
         expected += weights * [size for size, _ in parts]
         assert made.size(epoch) == len(found)
-        assert len(found) == pytest.approx((weights * [size for size, _ in parts]).sum(), abs=0.5 + 1e-9)
+        assert len(found) == pytest.approx(
+            (weights * [size for size, _ in parts]).sum(), abs=0.5 + 1e-9
+        )
         for end, (size, _), wanted in zip(ends, parts, expected, strict=True):
             counts = seen[end - size : end]
             assert counts.sum() == pytest.approx(wanted, abs=epoch + 1 + 1e-9)
@@ -160,15 +194,23 @@ def test_a_fraction_is_of_the_whole_part() -> None:
     """In a corpus of many chunks and pools, too."""
     lengths = np.full(2000, 5)
     made = BatchPlan(lengths, lengths, 100, 1, [Part(0, 1000, 1), Part(1000, 2000, 0.25)])
-    first, second = ({i for update in made.epoch(epoch) for i in update.tolist() if i >= 1000} for epoch in (0, 1))
+    first, second = (
+        {i for update in made.epoch(epoch) for i in update.tolist() if i >= 1000}
+        for epoch in (0, 1)
+    )
     assert len(first) == len(second) == 250
     assert not first & second
-    assert all(sum(begin <= i < begin + 100 for i in first) in range(20, 31) for begin in range(1000, 2000, 100))
+    assert all(
+        sum(begin <= i < begin + 100 for i in first) in range(20, 31)
+        for begin in range(1000, 2000, 100)
+    )
 
 
 def test_epochs_and_seeds_differ() -> None:
     pairs = [(n % 7 + 1, n % 5 + 1) for n in range(200)]
-    orders = [updates(plan(pairs, 60, seed=seed), epoch) for seed, epoch in ((1, 0), (1, 1), (2, 0))]
+    orders = [
+        updates(plan(pairs, 60, seed=seed), epoch) for seed, epoch in ((1, 0), (1, 1), (2, 0))
+    ]
     assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
@@ -185,9 +227,9 @@ def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most:
         growing = dataclasses.replace(made, batch_sentences=few, changes=[Growth(growth)])
         assert max(map(len, growing.epoch(0))) == min(len(pairs), max(1, few // growth))
     groups = length_buckets(*np.array(pairs).T, 1_000_000, sentences=most)
-    assert [len(group) for group in groups] == [most] * (len(pairs) // most) + [len(pairs) % most] * (
-        len(pairs) % most > 0
-    )
+    assert [len(group) for group in groups] == [most] * (len(pairs) // most) + [
+        len(pairs) % most
+    ] * (len(pairs) % most > 0)
 
 
 def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +241,9 @@ def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.Monke
 
 
 @given(pairs=pairs_of_lengths, count=st.integers(1, 12))
-def test_micro_batches_are_a_partition_of_the_update_by_length(pairs: list[tuple[int, int]], count: int) -> None:
+def test_micro_batches_are_a_partition_of_the_update_by_length(
+    pairs: list[tuple[int, int]], count: int
+) -> None:
     micro_batches = cut(*np.array(pairs).T, count)
     assert len(micro_batches) == count
     assert sorted(i for indices in micro_batches for i in indices) == list(range(len(pairs)))
@@ -215,7 +259,10 @@ def test_the_largest_micro_batch_is_as_small_as_can_be(lengths: list[int], count
         return max((end - start) * lengths[end - 1] for start, end in parts if end > start)
 
     found = even_cuts(np.array(lengths), count)
-    least = [0, *itertools.repeat(0, len(lengths))]  # of the first sentences, in a growing number of micro-batches
+    least = [
+        0,
+        *itertools.repeat(0, len(lengths)),
+    ]  # of the first sentences, in a growing number of micro-batches
     for end in range(1, len(lengths) + 1):
         least[end] = end * lengths[end - 1]
     for _ in range(count - 1):
@@ -235,7 +282,10 @@ def test_micro_batches_have_little_padding_and_are_even() -> None:
     shares, most = [], []
     for update in itertools.islice(made.epoch(0), 30):
         lengths = source[update], target[update]
-        sizes = [len(places) * int(lengths[0][places].max() + lengths[1][places].max()) for places in cut(*lengths, 8)]
+        sizes = [
+            len(places) * int(lengths[0][places].max() + lengths[1][places].max())
+            for places in cut(*lengths, 8)
+        ]
         shares.append(sum(sizes) / (source[update].sum() + target[update].sum()))
         most.append(max(sizes) / (sum(sizes) / len(sizes)))
     assert np.mean(shares) < 1.2
@@ -250,7 +300,9 @@ def test_buckets_hold_sentences_of_similar_length() -> None:
     assert padded < 1.1 * source.sum()
 
 
-@pytest.mark.parametrize(("tokens", "expected"), [(500, 1), (2048, 1), (4096, 2), (25_000, 8), (400_000, 8)])
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(500, 1), (2048, 1), (4096, 2), (25_000, 8), (400_000, 8)]
+)
 def test_groups_follow_from_the_batch(tokens: int, expected: int) -> None:
     assert groups_of_update(tokens) == expected
 
@@ -268,7 +320,9 @@ def test_groups_follow_from_the_batch(tokens: int, expected: int) -> None:
         (400_000, 8, 32_768, 16),
     ],
 )
-def test_ranks_share_the_micro_batches_evenly(tokens: int, ranks: int, limit: int, expected: int) -> None:
+def test_ranks_share_the_micro_batches_evenly(
+    tokens: int, ranks: int, limit: int, expected: int
+) -> None:
     assert default_micro_batches(tokens, ranks, limit) == expected
 
 
@@ -285,8 +339,12 @@ def test_packed_micro_batches(pairs: list[tuple[int, int]], count: int) -> None:
     """Every sentence once, and about the same number of tokens in each."""
     source, target = np.array(pairs).T
     for update in BatchPlan(source, target, 3600, 1).epoch(0):
-        micro_batches = [update[places] for places in cut(source[update], target[update], count, packed=True)]
-        assert sorted(i for indices in micro_batches for i in indices.tolist()) == sorted(update.tolist())
+        micro_batches = [
+            update[places] for places in cut(source[update], target[update], count, packed=True)
+        ]
+        assert sorted(i for indices in micro_batches for i in indices.tolist()) == sorted(
+            update.tolist()
+        )
         longest = np.maximum(source, target)
         sizes = [int(longest[indices].sum()) for indices in micro_batches]
         assert max(sizes) - min(sizes) <= 2 * longest[update].max()

@@ -15,11 +15,24 @@ def test_repeated_agrees_with_a_set_of_the_pairs(pairs: list[tuple[str, str]]) -
     for pair in pairs:
         expected.append(pair in seen)
         seen.add(pair)
-    assert repeated(np.frombuffer(b"".join(pair_hash(*pair) for pair in pairs), np.uint64)).tolist() == expected
+    assert (
+        repeated(np.frombuffer(b"".join(pair_hash(*pair) for pair in pairs), np.uint64)).tolist()
+        == expected
+    )
 
 
 def test_many_hashes_and_where_the_sides_meet() -> None:
-    different = [("ab", "c"), ("a", "bc"), ("a", "b"), ("b", "a"), *((f"{number}", "") for number in range(1000))]
-    found = repeated(np.frombuffer(b"".join(pair_hash(*pair) for pair in [*different, *different[::7]]), np.uint64))
+    different = [
+        ("ab", "c"),
+        ("a", "bc"),
+        ("a", "b"),
+        ("b", "a"),
+        *((f"{number}", "") for number in range(1000)),
+    ]
+    found = repeated(
+        np.frombuffer(
+            b"".join(pair_hash(*pair) for pair in [*different, *different[::7]]), np.uint64
+        )
+    )
     assert not found[: len(different)].any()
     assert found[len(different) :].all()

@@ -15,7 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data.corpus import SIDES, Corpus, CorpusWriter, JoinedCorpus, Part, Selection, ids_dtype
+from nmt_cli.data.corpus import (
+    SIDES,
+    Corpus,
+    CorpusWriter,
+    JoinedCorpus,
+    Part,
+    Selection,
+    ids_dtype,
+)
 from nmt_cli.errors import DataError
 
 Sentences = list[list[int]]
@@ -25,9 +33,15 @@ pairs = st.lists(st.tuples(ids, ids), min_size=1, max_size=12)
 
 
 def write(
-    folder: Path, sentences: list[tuple[list[int], list[int]]], split: str = "train", size: int = 65536, batch: int = 3
+    folder: Path,
+    sentences: list[tuple[list[int], list[int]]],
+    split: str = "train",
+    size: int = 65536,
+    batch: int = 3,
 ) -> Path:
-    """A data folder with one split, written in batches of `batch` pairs; raw line i is "source i\x85"."""
+    """A data folder with one split, written in batches of `batch` pairs; raw line i is "source
+    i\x85".
+    """
     folder.mkdir(exist_ok=True)
     with CorpusWriter(folder, split, (size, size)) as writer:
         for start in range(0, len(sentences), batch):
@@ -35,7 +49,9 @@ def write(
             for number, side in enumerate(("source", "target")):
                 flat = np.array([i for pair in some for i in pair[number]], dtype=np.uint32)
                 lengths = np.array([len(pair[number]) for pair in some])
-                writer.add(side, flat, lengths, [f"{side} {start + i}\x85" for i in range(len(some))])
+                writer.add(
+                    side, flat, lengths, [f"{side} {start + i}\x85" for i in range(len(some))]
+                )
         description = writer.close()
     manifest = {"schema": 1, "splits": {split: description}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -47,10 +63,17 @@ PAIRS = [([5, 6, 7], [8]), ([], [9, 10]), ([11], [12, 13, 14, 15])]
 
 @given(sentences=pairs, batch=st.integers(1, 5), size=st.sampled_from([65536, 65537]))
 def test_sentences_come_back(
-    tmp_path_factory: pytest.TempPathFactory, sentences: list[tuple[list[int], list[int]]], batch: int, size: int
+    tmp_path_factory: pytest.TempPathFactory,
+    sentences: list[tuple[list[int], list[int]]],
+    batch: int,
+    size: int,
 ) -> None:
-    corpus = Corpus.open(write(tmp_path_factory.mktemp("data"), sentences, size=size, batch=batch), "train")
-    assert [(corpus.source(i).tolist(), corpus.target(i).tolist()) for i in range(len(corpus))] == sentences
+    corpus = Corpus.open(
+        write(tmp_path_factory.mktemp("data"), sentences, size=size, batch=batch), "train"
+    )
+    assert [
+        (corpus.source(i).tolist(), corpus.target(i).tolist()) for i in range(len(corpus))
+    ] == sentences
     assert corpus.source_lengths[:].tolist() == [len(source) + 1 for source, _ in sentences]
     assert corpus.target_lengths[:].tolist() == [len(target) + 1 for _, target in sentences]
     with pytest.raises(IndexError):
@@ -60,7 +83,9 @@ def test_sentences_come_back(
 
 @given(sentences=pairs, data=st.data())
 def test_several_sentences_at_once(
-    tmp_path_factory: pytest.TempPathFactory, sentences: list[tuple[list[int], list[int]]], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    sentences: list[tuple[list[int], list[int]]],
+    data: st.DataObject,
 ) -> None:
     corpus = Corpus.open(write(tmp_path_factory.mktemp("data"), sentences), "train")
     chosen = data.draw(st.lists(st.integers(0, len(sentences) - 1), min_size=1))
@@ -68,7 +93,9 @@ def test_several_sentences_at_once(
         ids, lengths = corpus.ids(name, chosen)
         assert ids.tolist() == [number for i in chosen for number in sentences[i][side]]
         assert lengths.tolist() == [len(sentences[i][side]) for i in chosen]
-        assert ((corpus.source_lengths, corpus.target_lengths)[side][np.array(chosen)] == lengths + 1).all()
+        assert (
+            (corpus.source_lengths, corpus.target_lengths)[side][np.array(chosen)] == lengths + 1
+        ).all()
 
 
 def test_ids_are_mapped_and_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
@@ -108,7 +135,10 @@ def with_parts(folder: Path, parts: object) -> Path:
 def test_weights_of_the_parts(tmp_path: Path) -> None:
     plain = Corpus.open(write(tmp_path, PAIRS), "train")
     assert plain.parts == [Part(0, 3, 1, tmp_path)]
-    parts = [{"prefix": "a", "sentences": 2, "weight": 1}, {"prefix": "b", "sentences": 1, "weight": 1}]
+    parts = [
+        {"prefix": "a", "sentences": 2, "weight": 1},
+        {"prefix": "b", "sentences": 1, "weight": 1},
+    ]
     parted = Corpus.open(with_parts(tmp_path, parts), "train")
     assert parted.parts == [Part(0, 2, 1, tmp_path, "a"), Part(2, 3, 1, tmp_path, "b")]
     assert parted.fingerprint == plain.fingerprint
@@ -167,7 +197,9 @@ def test_ids_outside_of_the_vocabulary(tmp_path: Path) -> None:
     """As of data with the vocabulary of others."""
     corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     corpus.check_ids((12, 16))
-    with pytest.raises(DataError, match=r"train\.source\.ids: has the id 11, but the vocabulary has 11 entries"):
+    with pytest.raises(
+        DataError, match=r"train\.source\.ids: has the id 11, but the vocabulary has 11 entries"
+    ):
         corpus.check_ids((11, 16))
     with pytest.raises(DataError, match=r"train\.target\.ids: has the id 15"):
         corpus.check_ids((12, 15))
@@ -196,7 +228,8 @@ def test_missing_data_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "null", "[" * 100_000, '{"schema": 99}', '{"schema": 1, "splits": []}']
+    "content",
+    ["", "{", "[]", "null", "[" * 100_000, '{"schema": 99}', '{"schema": 1, "splits": []}'],
 )
 def test_damaged_json_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_text(content)
@@ -213,7 +246,9 @@ def test_damaged_json_is_an_error(tmp_path: Path, content: str) -> None:
         lambda train: train["source"].pop("files"),
     ],
 )
-def test_a_wrong_manifest_is_an_error(tmp_path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+def test_a_wrong_manifest_is_an_error(
+    tmp_path: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
     path = write(tmp_path, PAIRS) / "manifest.json"
     manifest = json.loads(path.read_text())
     change(manifest["splits"]["train"])
@@ -224,19 +259,28 @@ def test_a_wrong_manifest_is_an_error(tmp_path: Path, change: Callable[[dict[str
 
 @given(sentences=st.lists(pairs, min_size=1, max_size=4), data=st.data())
 def test_a_joined_corpus_has_the_sentences_of_all_parts_in_any_order(
-    tmp_path_factory: pytest.TempPathFactory, sentences: list[list[tuple[list[int], list[int]]]], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    sentences: list[list[tuple[list[int], list[int]]]],
+    data: st.DataObject,
 ) -> None:
     folders = [write(tmp_path_factory.mktemp("part"), some) for some in sentences]
     joined = JoinedCorpus([Corpus.open(folder, "train") for folder in folders], [1] * len(folders))
-    whole = Corpus.open(write(tmp_path_factory.mktemp("whole"), [pair for some in sentences for pair in some]), "train")
+    whole = Corpus.open(
+        write(tmp_path_factory.mktemp("whole"), [pair for some in sentences for pair in some]),
+        "train",
+    )
     assert len(joined) == len(joined.source_lengths) == len(joined.target_lengths) == len(whole)
     indices = np.array(data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=9)))
     few = Selection(joined, indices)
     places = np.arange(len(indices))[::-1]
     for side in ("source", "target"):
-        for found, expected in zip(joined.ids(side, indices), whole.ids(side, indices), strict=True):
+        for found, expected in zip(
+            joined.ids(side, indices), whole.ids(side, indices), strict=True
+        ):
             assert found.tolist() == expected.tolist()
-        for found, expected in zip(few.ids(side, places), whole.ids(side, indices[::-1]), strict=True):
+        for found, expected in zip(
+            few.ids(side, places), whole.ids(side, indices[::-1]), strict=True
+        ):
             assert found.tolist() == expected.tolist()
     assert few.target_lengths.tolist() == whole.target_lengths[indices].tolist()
     assert joined.source_lengths[indices].tolist() == whole.source_lengths[indices].tolist()
@@ -250,14 +294,21 @@ def test_weights_multiply_and_belong_to_the_fingerprint(tmp_path: Path) -> None:
     first, second = (Corpus.open(folder, "train") for folder in (plain, parted))
     joined = JoinedCorpus([first, second], [1, 2])
     assert joined.parts == [Part(0, 3, 1, plain), Part(3, 5, 2, parted), Part(5, 6, 6, parted)]
-    others = (([first, second], [1, 1]), ([first, second], [2, 1]), ([second, first], [2, 1]), ([first], [2]))
+    others = (
+        ([first, second], [1, 1]),
+        ([first, second], [2, 1]),
+        ([second, first], [2, 1]),
+        ([first], [2]),
+    )
     assert len({joined.fingerprint, *(JoinedCorpus(*each).fingerprint for each in others)}) == 5
 
 
 def test_every_part_is_verified(tmp_path: Path) -> None:
     write(tmp_path, PAIRS)
     shutil.copytree(tmp_path, tmp_path / "copy")
-    joined = JoinedCorpus([Corpus.open(folder, "train") for folder in (tmp_path, tmp_path / "copy")], [1, 1])
+    joined = JoinedCorpus(
+        [Corpus.open(folder, "train") for folder in (tmp_path, tmp_path / "copy")], [1, 1]
+    )
     joined.verify()
     ids = tmp_path / "copy" / "train.source.ids"
     ids.write_bytes(bytes(len(ids.read_bytes())))

@@ -28,7 +28,12 @@ GOLDEN = [
         '" Äußerst schöne Größe " , sagte er - z. B. 1.234,5 € .',
         '"Äußerst schöne Größe", sagte er - z. B. 1.234,5 €.',
     ),
-    ("fr", "L'été n'est-il pas « fini » ?", "L' été n' est-il pas \" fini \" ?", "L'été n'est-il pas \"fini\" ?"),
+    (
+        "fr",
+        "L'été n'est-il pas « fini » ?",
+        "L' été n' est-il pas \" fini \" ?",
+        "L'été n'est-il pas \"fini\" ?",
+    ),
     ("en", '[c] & "e"', '[ c ] & " e "', '[c] & "e"'),
 ]
 
@@ -49,8 +54,25 @@ def test_characters_are_escaped_on_request_only() -> None:
 
 
 ODD = [
-    *("", " a  b ", "\x01 a", " \x01 a \x02. b. c", "\x1c\x1d", "a\x85b .", ".", ". .", "a .' ", "ab.' b.", "\xa0%"),
-    *("U.S. 3", "No. 7 no. x. Y", "z.B. 5 . . .... a..b... 1,000,000,x,,y", "'' \"a,\" \"b.\" ``c'' d's 's 5's '5"),
+    *(
+        "",
+        " a  b ",
+        "\x01 a",
+        " \x01 a \x02. b. c",
+        "\x1c\x1d",
+        "a\x85b .",
+        ".",
+        ". .",
+        "a .' ",
+        "ab.' b.",
+        "\xa0%",
+    ),
+    *(
+        "U.S. 3",
+        "No. 7 no. x. Y",
+        "z.B. 5 . . .... a..b... 1,000,000,x,,y",
+        "'' \"a,\" \"b.\" ``c'' d's 's 5's '5",
+    ),
     *(
         "a ( b ) : c ; 5 % ( d ), e",
         "„a“ ‚b’ ‘c’ d’e « f » 3\xa0000 nº\xa04 5\xa0ºC \xa0? \xa0!",
@@ -74,7 +96,8 @@ def assert_as_sacremoses(language: str, lines: list[str], escape: bool = False) 
 
 
 @pytest.mark.parametrize(
-    ("language", "escape"), [("en", False), ("en", True), ("de", False), ("fr", True), ("cs", False), ("zh", False)]
+    ("language", "escape"),
+    [("en", False), ("en", True), ("de", False), ("fr", True), ("cs", False), ("zh", False)],
 )
 def test_odd_lines_are_those_of_sacremoses(language: str, escape: bool) -> None:
     assert_as_sacremoses(language, ODD, escape)
@@ -117,8 +140,12 @@ def test_any_line_of_difficult_words_is_that_of_sacremoses(words: list[str]) -> 
         assert_as_sacremoses(language, [" ".join(words)])
 
 
-@pytest.mark.parametrize(("directory", "language"), [("en-de", "en"), ("en-de", "de"), ("en-fr", "fr")])
-def test_real_lines_are_those_of_sacremoses(shared_data: Path, directory: str, language: str) -> None:
+@pytest.mark.parametrize(
+    ("directory", "language"), [("en-de", "en"), ("en-de", "de"), ("en-fr", "fr")]
+)
+def test_real_lines_are_those_of_sacremoses(
+    shared_data: Path, directory: str, language: str
+) -> None:
     lines = list(read_lines(shared_data / "wmt" / directory / f"newstest2009.{language}"))
     assert_as_sacremoses(language, lines[::10])
 
@@ -134,6 +161,8 @@ def test_real_sentences_come_back(shared_data: Path, language: str) -> None:
     """Detokenising is a guess, but on plain news text it must nearly always be right."""
     moses = Moses(language)
     folder = shared_data / "wmt" / "en-de"
-    lines = [line for line in read_lines(folder / f"newstest2016.{language}") if line.isascii()][:500]
+    lines = [line for line in read_lines(folder / f"newstest2016.{language}") if line.isascii()][
+        :500
+    ]
     same = sum(moses.detokenise(moses.tokenise(line)) == " ".join(line.split()) for line in lines)
     assert same / len(lines) > 0.9

@@ -46,7 +46,9 @@ def collect(workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_results_come_in_order(workers: int) -> None:
     assert list(mapped(slower_first, 10, range(50), workers)) == [(i, 10 * i) for i in range(50)]
-    assert (os.getpid() in {pid for _, pid in mapped(process, None, range(5), workers)}) == (workers == 1)
+    assert (os.getpid() in {pid for _, pid in mapped(process, None, range(5), workers)}) == (
+        workers == 1
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -61,7 +63,9 @@ def test_dead_worker_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_ctrl_c_at_the_start_of_the_processes_ends_them(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_at_the_start_of_the_processes_ends_them(
+    processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fork, children = os.fork, []
 
     def interrupted_fork() -> int:
@@ -71,7 +75,11 @@ def test_ctrl_c_at_the_start_of_the_processes_ends_them(processes: int, monkeypa
         return child
 
     monkeypatch.setattr(os, "fork", interrupted_fork)
-    start = partial(apart, partial(time.sleep, 10_000)) if processes == 1 else partial(collect, processes)
+    start = (
+        partial(apart, partial(time.sleep, 10_000))
+        if processes == 1
+        else partial(collect, processes)
+    )
     with pytest.raises(KeyboardInterrupt):
         start()
     left = {each.pid for each in multiprocessing.active_children()} & set(children)
@@ -95,7 +103,9 @@ def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.Monk
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable; try again with fewer"):
+    with pytest.raises(
+        NmtError, match="worker processes: Resource temporarily unavailable; try again with fewer"
+    ):
         collect(2)
     with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable"):
         apart(partial(slower_first, 6, 7))
@@ -135,7 +145,9 @@ def test_a_system_without_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_multiprocessing, "SemLock", refuse)
     assert list(mapped(slower_first, 10, [7], 1)) == [(7, 70)]
     assert apart(partial(slower_first, 6, 7)) == 42
-    with pytest.raises(NmtError, match=r"No such file or directory.*mount /dev/shm, or give --workers 1"):
+    with pytest.raises(
+        NmtError, match=r"No such file or directory.*mount /dev/shm, or give --workers 1"
+    ):
         list(mapped(slower_first, 10, [7], 2))
 
 

@@ -1,4 +1,6 @@
-"""Every kind of vocabulary gives back what it was given, and never lets text pass for a special symbol."""
+"""Every kind of vocabulary gives back what it was given, and never lets text pass for a special
+symbol.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,24 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 LETTERS = "abcdeäß <>/s0x\t\x85\u2028\u00a0\u200b\u0301😀中\x01⁇"
-"""What the vocabularies below have seen: special symbols can be spelled with them, and odd white space is there."""
+"""What the vocabularies below have seen: special symbols can be spelled with them, and odd white
+space is there.
+"""
 
 LINES = [
-    *("the lower the newer", "the lowest abode is widest", " a  bad  cab ", "deäß <s> </s> <unk> <pad> <0x41>"),
+    *(
+        "the lower the newer",
+        "the lowest abode is widest",
+        " a  bad  cab ",
+        "deäß <s> </s> <unk> <pad> <0x41>",
+    ),
     *(f"x{character}x" for character in LETTERS),
-    *("lower lowest lowered newer newest newly wider widest widely bidder bide abide abode".split()),
-    *("slow slowly slower slowest sew sewed sewn seed seeded needle needed based abased header".split()),
+    *(
+        "lower lowest lowered newer newest newly wider widest widely bidder bide abide abode".split()
+    ),
+    *(
+        "slow slowly slower slowest sew sewed sewn seed seeded needle needed based abased header".split()
+    ),
 ] * 3
 
 LOSSLESS = [
@@ -37,7 +50,9 @@ known_text = st.text(LETTERS, max_size=30)
 any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n"), max_size=30)
 
 
-@pytest.fixture(scope="module", params=LOSSLESS, ids=lambda o: f"{o.kind}{'-bytes' if o.byte_fallback else ''}")
+@pytest.fixture(
+    scope="module", params=LOSSLESS, ids=lambda o: f"{o.kind}{'-bytes' if o.byte_fallback else ''}"
+)
 def lossless(request: pytest.FixtureRequest) -> Vocabulary:
     return subwords.learn(LINES, request.param)
 
@@ -58,7 +73,9 @@ def test_known_text_comes_back(lossless: Vocabulary, text: str) -> None:
 def test_unknown_characters_become_bytes_or_one_unknown(lossless: Vocabulary, text: str) -> None:
     expected = text.replace("\u2581", " ")
     if len(lossless) < 256:
-        known = "".join(piece for piece in lossless.pieces(range(4, len(lossless))) if len(piece) == 1)
+        known = "".join(
+            piece for piece in lossless.pieces(range(4, len(lossless))) if len(piece) == 1
+        )
         expected = re.sub(f"[^ {re.escape(known)}]+", UNKNOWN_TEXT, expected)
     assert lossless.decode(lossless.encode(text)) == expected
 
@@ -137,7 +154,9 @@ def test_errors_of_the_text_are_raised() -> None:
 
 
 def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
-    """SentencePiece's trainer leaves out every line with U+2585; the rest of such a line is learned all the same."""
+    """SentencePiece's trainer leaves out every line with U+2585; the rest of such a line is learned
+    all the same.
+    """
     vocabulary = subwords.learn([*LINES, "Ж\u2585Ж"], LearningOptions("bpe", 61))
     assert UNK not in vocabulary.encode("Ж")
 
@@ -145,7 +164,9 @@ def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
 @pytest.mark.parametrize("kind", subwords.KINDS)
 @pytest.mark.parametrize("name", [*SPECIAL_SYMBOLS, "<0x4F>"])
 def test_names_of_special_symbols_are_text(kind: str, name: str) -> None:
-    """SentencePiece's trainer cuts its own pieces out of the text, so it would not see these characters."""
+    """SentencePiece's trainer cuts its own pieces out of the text, so it would not see these
+    characters.
+    """
     line = f"{name} ab {name} ba a{name}"
     vocabulary = subwords.learn([line] * 5, LearningOptions(kind, 4 + len(set(line))))
     assert not special(vocabulary.encode(line))
@@ -155,15 +176,29 @@ def test_names_of_special_symbols_are_text(kind: str, name: str) -> None:
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "character", "wordpiece"])
 def test_names_of_bytes_are_text_too(kind: str) -> None:
     line = "ab <0x4F> ba"
-    vocabulary = subwords.learn([line] * 5, LearningOptions(kind, 4 + 256 + len(set(line)), byte_fallback=True))
+    vocabulary = subwords.learn(
+        [line] * 5, LearningOptions(kind, 4 + 256 + len(set(line)), byte_fallback=True)
+    )
     assert set("<0x4F>") <= set(vocabulary.texts)
     assert vocabulary.decode(vocabulary.encode(line)) == line
 
 
 def test_word_pieces_are_the_longest_that_match() -> None:
-    """Merging would give another result: 'ab', 'c' and 'd' are pieces, but the longest match takes 'abc' first."""
-    vocabulary = WordPieces([*SPECIAL_SYMBOLS, "▁", "▁a", "▁ab", "▁abc", "bcd", "a", "b", "c", "d", "ab", "cd"])
-    assert vocabulary.pieces(vocabulary.encode("abcd ab dabcd")) == ["▁abc", "d", "▁ab", "▁", "d", "ab", "cd"]
+    """Merging would give another result: 'ab', 'c' and 'd' are pieces, but the longest match takes
+    'abc' first.
+    """
+    vocabulary = WordPieces(
+        [*SPECIAL_SYMBOLS, "▁", "▁a", "▁ab", "▁abc", "bcd", "a", "b", "c", "d", "ab", "cd"]
+    )
+    assert vocabulary.pieces(vocabulary.encode("abcd ab dabcd")) == [
+        "▁abc",
+        "d",
+        "▁ab",
+        "▁",
+        "d",
+        "ab",
+        "cd",
+    ]
     with pytest.raises(DataError, match="<pad>"):
         WordPieces(["a", "b"])
 

@@ -14,11 +14,18 @@ from hypothesis import strategies as st
 from nmt_cli.data import unicode
 
 SPECIAL = "\u00a0\u200b\ufeff\u3000\u0301\u0308\ufb03Ａ…½ª\t\x01\x7f\r  Å\u1100\u1161"
-LINES = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(SPECIAL + "aé„ß~ ")), max_size=30)
+LINES = st.text(
+    st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(SPECIAL + "aé„ß~ ")),
+    max_size=30,
+)
 
 
 def by_sentencepiece(rule: str, line: str) -> str:
-    kept = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
+    kept = {
+        "add_dummy_prefix": False,
+        "escape_whitespaces": False,
+        "remove_extra_whitespaces": False,
+    }
     return str(sentencepiece.SentencePieceNormalizer(rule_name=rule, **kept).Normalize(line))
 
 
@@ -43,12 +50,17 @@ def test_version_1_is_as_the_libraries_are(rule: str, line: str) -> None:
         assert unicode.normalised([line], rule)[0] == reference(rule, line)
 
 
-IGNORABLE = "".join(regex.findall(r"[\p{Default_Ignorable_Code_Point}\0-\x1f\x7f]", "".join(map(chr, range(0x110000)))))
+IGNORABLE = "".join(
+    regex.findall(
+        r"[\p{Default_Ignorable_Code_Point}\0-\x1f\x7f]", "".join(map(chr, range(0x110000)))
+    )
+)
 WHITE = "\t\n\v\f\r\u3164\uffa0"  # blank, but with a width: a space
 UNSEEN = "".join(set(IGNORABLE) - set(WHITE) - set("\u180b\u180c\u180d\u180e\u180f\u200c\u200d"))
 BLANK = WHITE + " \u00a0\u1680\u2007\u2028\u2029\u202f\u205f\u2581\u2800\u3000"
 SEEN = st.characters(
-    exclude_categories=["Cs", "Cc", "Z"], exclude_characters=IGNORABLE + "\u2581\u2800\ufffd\U0001f3f4"
+    exclude_categories=["Cs", "Cc", "Z"],
+    exclude_characters=IGNORABLE + "\u2581\u2800\ufffd\U0001f3f4",
 )
 WORDS = st.lists(st.text(SEEN, min_size=1, max_size=6), max_size=5)
 
@@ -59,7 +71,9 @@ def test_what_nobody_sees_changes_nothing(rule: str, words: list[str], data: st.
     line = " ".join(words)
     unseen = st.text(UNSEEN, max_size=3)
     blank = st.builds("".join, st.tuples(unseen, st.text(BLANK, min_size=1, max_size=3), unseen))
-    odd = data.draw(blank).join("".join(data.draw(unseen) + character for character in word) for word in words)
+    odd = data.draw(blank).join(
+        "".join(data.draw(unseen) + character for character in word) for word in words
+    )
     odd = data.draw(st.just("") | blank) + odd + data.draw(unseen | blank)
     assert unicode.normalised([odd], rule) == unicode.normalised([line], rule)
 
@@ -105,7 +119,15 @@ def test_flags_of_parts_of_a_country_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["Auf\u200clage", "a\u200d", "\u0628\u200c .", "\u0627\u200c\u0628", "\u0628\u200c\u200dx", "a\u180eb"]
+    "line",
+    [
+        "Auf\u200clage",
+        "a\u200d",
+        "\u0628\u200c .",
+        "\u0627\u200c\u0628",
+        "\u0628\u200c\u200dx",
+        "a\u180eb",
+    ],
 )
 def test_other_joiners_go(line: str) -> None:
     (text,) = unicode.normalised([line], "nmt_nfkc")
@@ -113,7 +135,9 @@ def test_other_joiners_go(line: str) -> None:
 
 
 def test_of_several_joiners_the_first_stays() -> None:
-    assert unicode.normalised(["\u0628\u200c\u200d\u200c\u0646"], "nmt_nfkc") == ["\u0628\u200c\u0646"]
+    assert unicode.normalised(["\u0628\u200c\u200d\u200c\u0646"], "nmt_nfkc") == [
+        "\u0628\u200c\u0646"
+    ]
 
 
 @pytest.mark.parametrize("repeated", ["\u0301", "\u180b", "\u200d", "\u0651\u200d"])
@@ -137,7 +161,9 @@ def test_normalising_twice_is_normalising_once(line: str) -> None:
 
 @pytest.mark.parametrize("rule", ["nmt_nfkc", "nfkc"])
 def test_no_rule_applies_to_the_lines_that_are_left_alone(rule: str) -> None:
-    """A line changes only where the left side of a rule stands in it; none is made of these characters alone."""
+    """A line changes only where the left side of a rule stands in it; none is made of these
+    characters alone.
+    """
     rules = dict(sentencepiece.SentencePieceNormalizer(rule_name=rule).Decompile())
     assert len(rules) > 10_000
     assert not [key for key, value in rules.items() if unicode._unchanged(key) and key != value]

@@ -25,7 +25,9 @@ class Bracket(Around):
         return line.split(self.sign), len(line)
 
     def revise(self, batch: Any, outputs: list[list[Output]]) -> list[list[Output]]:
-        return [[replace(output, text=output.text + self.sign) for output in row] for row in outputs]
+        return [
+            [replace(output, text=output.text + self.sign) for output in row] for row in outputs
+        ]
 
     def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
         assert note == len(line)

@@ -43,8 +43,12 @@ def greedy(model: Any, source: Tensor, limit: int) -> tuple[list[int], list[floa
         scores.append(log_probabilities[0, last].item())
 
 
-def plain_beam_search(model: Any, source: Tensor, limit: int, beam: int, alpha: float) -> list[tuple[float, list[int]]]:
-    """The definition, in lists: the best `beam` that do not end stay live, and ends among the best `beam` count."""
+def plain_beam_search(
+    model: Any, source: Tensor, limit: int, beam: int, alpha: float
+) -> list[tuple[float, list[int]]]:
+    """The definition, in lists: the best `beam` that do not end stay live, and ends among the best
+    `beam` count.
+    """
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     ended = []
     for length in range(1, limit + 2):
@@ -54,10 +58,16 @@ def plain_beam_search(model: Any, source: Tensor, limit: int, beam: int, alpha: 
             for token in [BOS, *tokens]:
                 log_probabilities, state = model.step(torch.tensor([token]), state)
             row = log_probabilities[0].tolist()
-            continuations += [(log_p + row[token], tokens, token) for token in range(EOS, model.vocabulary_size)]
+            continuations += [
+                (log_p + row[token], tokens, token) for token in range(EOS, model.vocabulary_size)
+            ]
         continuations.sort(key=lambda c: c[0], reverse=True)
-        ended += [(c[0] / penalty(length, alpha), c[1]) for c in continuations[:beam] if c[2] == EOS]
-        live = [(log_p, [*tokens, token]) for log_p, tokens, token in continuations if token != EOS][:beam]
+        ended += [
+            (c[0] / penalty(length, alpha), c[1]) for c in continuations[:beam] if c[2] == EOS
+        ]
+        live = [
+            (log_p, [*tokens, token]) for log_p, tokens, token in continuations if token != EOS
+        ][:beam]
     return sorted(ended, reverse=True)
 
 
@@ -83,12 +93,16 @@ def test_agrees_with_the_definition(
 
 
 @settings(max_examples=60)
-@given(seed=seeds, alpha=alphas, limit=st.integers(0, 12), sharpness=st.sampled_from([0.3, 2.0, 6.0]))
+@given(
+    seed=seeds, alpha=alphas, limit=st.integers(0, 12), sharpness=st.sampled_from([0.3, 2.0, 6.0])
+)
 def test_a_beam_of_one_is_greedy_search(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, limit: int, sharpness: float
 ) -> None:
     model = toy(9, seed, sharpness)
-    results = beam_search(model, padded(SOURCES), [limit] * len(SOURCES), SearchSettings(beam=1, alpha=alpha))
+    results = beam_search(
+        model, padded(SOURCES), [limit] * len(SOURCES), SearchSettings(beam=1, alpha=alpha)
+    )
     for source, (found,) in zip(SOURCES, results, strict=True):
         tokens, scores = greedy(model, padded([source]), limit)
         assert found.tokens == tokens
@@ -104,7 +118,9 @@ def test_early_termination_changes_no_result(
     limits = data.draw(st.lists(st.integers(0, 15), min_size=len(SOURCES), max_size=len(SOURCES)))
     model = toy(8, seed)
     early = beam_search(model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest))
-    full = beam_search(model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest, early_termination=False))
+    full = beam_search(
+        model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest, early_termination=False)
+    )
     assert early == full
 
 
@@ -117,7 +133,12 @@ class Reward(LengthPenalty):
 
 
 @settings(max_examples=40)
-@given(seed=seeds, reward=st.sampled_from([0.0, 0.5, 5.0]), beam=st.integers(2, 5), limit=st.integers(0, 10))
+@given(
+    seed=seeds,
+    reward=st.sampled_from([0.0, 0.5, 5.0]),
+    beam=st.integers(2, 5),
+    limit=st.integers(0, 10),
+)
 def test_another_length_penalty_has_its_scores_and_its_bound(
     toy: Callable[..., Any], padded: Any, seed: int, reward: float, beam: int, limit: int
 ) -> None:
@@ -127,7 +148,9 @@ def test_another_length_penalty_has_its_scores_and_its_bound(
     for hypothesis in chain(*found):
         expected = sum(hypothesis.token_scores) + reward * len(hypothesis.token_scores)
         assert hypothesis.score == pytest.approx(expected, abs=1e-4)
-    assert found == beam_search(model, padded(SOURCES), [limit] * 5, replace(options, early_termination=False))
+    assert found == beam_search(
+        model, padded(SOURCES), [limit] * 5, replace(options, early_termination=False)
+    )
 
 
 def test_early_termination_saves_steps(toy: Callable[..., Any], padded: Any) -> None:
@@ -144,20 +167,30 @@ def test_finished_sentences_leave_the_batch_and_the_first_step_has_one_row_each(
     toy: Callable[..., Any], padded: Any
 ) -> None:
     model = toy(30, 1)
-    beam_search(model, padded(SOURCES), [2, 4, 6, 8, 10], SearchSettings(beam=4, early_termination=False))
+    beam_search(
+        model, padded(SOURCES), [2, 4, 6, 8, 10], SearchSettings(beam=4, early_termination=False)
+    )
     five_four_and_so_on = [5, 20, 20, 16, 16, 12, 12, 8, 8, 4, 4]
     assert model.rows_seen == five_four_and_so_on
 
 
 @settings(max_examples=40)
-@given(seed=seeds, beam=st.integers(1, 5), extra=st.integers(0, 3), order=st.permutations(range(len(SOURCES))))
+@given(
+    seed=seeds,
+    beam=st.integers(1, 5),
+    extra=st.integers(0, 3),
+    order=st.permutations(range(len(SOURCES))),
+)
 def test_batch_order_composition_and_padding_change_nothing(
     toy: Callable[..., Any], padded: Any, seed: int, beam: int, extra: int, order: list[int]
 ) -> None:
     model = toy(9, seed)
     options = SearchSettings(beam=beam, nbest=beam)
     limits = [3, 9, 4, 20, 1]
-    alone = [beam_search(model, padded([s]), [n], options)[0] for s, n in zip(SOURCES, limits, strict=True)]
+    alone = [
+        beam_search(model, padded([s]), [n], options)[0]
+        for s, n in zip(SOURCES, limits, strict=True)
+    ]
     rows, shuffled_limits = [SOURCES[i] for i in order], [limits[i] for i in order]
     together = beam_search(model, padded(rows, extra), shuffled_limits, options)
     assert approximately(together, [alone[i] for i in order])
@@ -169,7 +202,9 @@ def test_scores_are_those_of_the_sequences_themselves(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, limit: int
 ) -> None:
     model = toy(8, seed, 1.0)
-    results = beam_search(model, padded(SOURCES), [limit] * 5, SearchSettings(beam, alpha, nbest=beam))
+    results = beam_search(
+        model, padded(SOURCES), [limit] * 5, SearchSettings(beam, alpha, nbest=beam)
+    )
     for source, hypotheses in zip(SOURCES, results, strict=True):
         assert 1 <= len(hypotheses) <= beam
         for h in hypotheses:
@@ -187,7 +222,9 @@ def test_scores_are_those_of_the_sequences_themselves(
 class Uniform:
     """A model in which all tokens are equally likely."""
 
-    def __init__(self, vocabulary_size: int, log_probabilities: dict[int, float] | None = None) -> None:
+    def __init__(
+        self, vocabulary_size: int, log_probabilities: dict[int, float] | None = None
+    ) -> None:
         self.vocabulary_size = vocabulary_size
         self.row = torch.full((vocabulary_size,), -math.log(vocabulary_size))
         for token, value in (log_probabilities or {}).items():
@@ -204,14 +241,20 @@ class Uniform:
 
 
 def test_a_hypothesis_at_its_limit_may_still_win_by_the_length_of_its_end(padded: Any) -> None:
-    """The empty output is likelier; |Y| counts EOS, so an output of one token has the length 2, which outweighs it."""
+    """The empty output is likelier; |Y| counts EOS, so an output of one token has the length 2,
+    which outweighs it.
+    """
 
     class AfterFiveTheEnd(Uniform):
         def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:
-            return torch.where(tokens[:, None] == BOS, self.row, torch.eye(self.vocabulary_size)[EOS].log()), self
+            return torch.where(
+                tokens[:, None] == BOS, self.row, torch.eye(self.vocabulary_size)[EOS].log()
+            ), self
 
     first = {**dict.fromkeys(range(6), -torch.inf), EOS: math.log(0.505), 5: math.log(0.495)}
-    ((best,),) = beam_search(AfterFiveTheEnd(6, first), padded([[4]]), [1], SearchSettings(beam=2, alpha=1.0))
+    ((best,),) = beam_search(
+        AfterFiveTheEnd(6, first), padded([[4]]), [1], SearchSettings(beam=2, alpha=1.0)
+    )
     assert best.tokens == [5]
     assert best.score == pytest.approx(math.log(0.495) / penalty(2, 1.0))
 
@@ -243,10 +286,15 @@ def test_min_length(toy: Callable[..., Any], padded: Any) -> None:
     assert len(found[0].tokens) == 3
 
 
-def test_padding_and_begin_are_never_generated_and_the_unknown_word_only_if_wanted(padded: Any) -> None:
+def test_padding_and_begin_are_never_generated_and_the_unknown_word_only_if_wanted(
+    padded: Any,
+) -> None:
     model = Uniform(8, {PAD: -0.1, BOS: -0.1, UNK: -0.2, EOS: -9.0})
     assert beam_search(model, padded([[4]]), [2], SearchSettings())[0][0].tokens == [4, 4]
-    assert beam_search(model, padded([[4]]), [2], SearchSettings(unknown=True))[0][0].tokens == [UNK, UNK]
+    assert beam_search(model, padded([[4]]), [2], SearchSettings(unknown=True))[0][0].tokens == [
+        UNK,
+        UNK,
+    ]
 
 
 def test_a_row_has_enough_candidates_when_its_likeliest_tokens_are_no_words(padded: Any) -> None:
@@ -263,7 +311,9 @@ def test_a_row_has_enough_candidates_when_its_likeliest_tokens_are_no_words(padd
 
 
 def test_the_smallest_vocabulary_gives_the_empty_output(padded: Any) -> None:
-    ((only,),) = beam_search(Uniform(EOS + 1), padded([[UNK]]), [5], SearchSettings(beam=4, nbest=4))
+    ((only,),) = beam_search(
+        Uniform(EOS + 1), padded([[UNK]]), [5], SearchSettings(beam=4, nbest=4)
+    )
     assert only.tokens == []
 
 
@@ -287,7 +337,9 @@ class Counting(Constraint):
     def restrict(self, scores: Tensor) -> None:
         even = torch.arange(self.vocabulary_size) % 2 == 0
         end = torch.arange(self.vocabulary_size) == EOS
-        allowed = torch.where(self.wanted.unsqueeze(1) > 0, even, end & (self.wanted.unsqueeze(1) == 0))
+        allowed = torch.where(
+            self.wanted.unsqueeze(1) > 0, even, end & (self.wanted.unsqueeze(1) == 0)
+        )
         scores.masked_fill_(~allowed, -torch.inf)
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Counting:
@@ -295,7 +347,9 @@ class Counting(Constraint):
 
 
 @settings(max_examples=30)
-@given(seed=seeds, beam=st.integers(1, 5), wanted=st.lists(st.integers(0, 6), min_size=5, max_size=5))
+@given(
+    seed=seeds, beam=st.integers(1, 5), wanted=st.lists(st.integers(0, 6), min_size=5, max_size=5)
+)
 def test_a_constraint_holds_for_every_hypothesis(
     toy: Callable[..., Any], padded: Any, seed: int, beam: int, wanted: list[int]
 ) -> None:
@@ -318,6 +372,8 @@ def test_hypotheses_without_an_allowed_token_are_cut(toy: Callable[..., Any], pa
         def advance(self, rows: Tensor, tokens: Tensor) -> DeadEnd:
             return DeadEnd(self.wanted[rows] - 1, self.vocabulary_size)
 
-    (found,) = beam_search(toy(9, 2), padded([[4]]), [8], SearchSettings(), DeadEnd(torch.tensor([3]), 9))
+    (found,) = beam_search(
+        toy(9, 2), padded([[4]]), [8], SearchSettings(), DeadEnd(torch.tensor([3]), 9)
+    )
     assert len(found[0].tokens) == 3
     assert len(found[0].token_scores) == 3

@@ -14,7 +14,9 @@ from nmt_cli.decoding.choice import BLOCK, drawn, topk
     st.integers(1, 6),
     st.integers(0, 10**6),
 )
-def test_the_best_values_and_their_columns_with_many_ties(width: int, k: int, levels: int, seed: int) -> None:
+def test_the_best_values_and_their_columns_with_many_ties(
+    width: int, k: int, levels: int, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = -torch.randint(0, levels, (3, width), generator=generator).float()
     scores[torch.rand(scores.shape, generator=generator) < 0.1] = -torch.inf
@@ -27,7 +29,10 @@ def test_the_best_values_and_their_columns_with_many_ties(width: int, k: int, le
 
 @pytest.mark.parametrize("width", [7, 1000, 37000])
 def test_equals_topk_where_no_values_are_equal(width: int) -> None:
-    rows = [torch.arange(width), *(torch.randperm(width) for _ in range(3))]  # of the first, the last columns are best
+    rows = [
+        torch.arange(width),
+        *(torch.randperm(width) for _ in range(3)),
+    ]  # of the first, the last columns are best
     scores = torch.stack(rows).float() / 7 - 100
     values, columns = topk(scores, 5)
     expected = scores.topk(5, dim=1)

@@ -37,12 +37,20 @@ def test_the_limit_of_a_line(options: TranslateOptions, limit: int) -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "unknown"),
-    [(["▁", "<unk>"], True), (["<a>", "<unk>"], True), (["▁a", "<unk>"], False), (["▁", "▁a"], False), ([], False)],
+    [
+        (["▁", "<unk>"], True),
+        (["<a>", "<unk>"], True),
+        (["▁a", "<unk>"], False),
+        (["▁", "▁a"], False),
+        ([], False),
+    ],
 )
 def test_lines_without_a_known_word(tokens: list[str], unknown: bool) -> None:
     vocabulary = ["<pad>", "<unk>", "▁", "▁a", "<a>"]
     task = replace_in(
-        TASK, source_tokens=lambda ids: [vocabulary[i] for i in ids], text_of=lambda token: token.replace("<a>", "")
+        TASK,
+        source_tokens=lambda ids: [vocabulary[i] for i in ids],
+        text_of=lambda token: token.replace("<a>", ""),
     )
     assert is_unknown(task, [vocabulary.index(token) for token in tokens]) is unknown
 

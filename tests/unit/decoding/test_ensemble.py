@@ -27,11 +27,17 @@ def test_a_model_with_itself_gives_its_own_hypotheses(
     assert scores == pytest.approx([h.score for s in alone for h in s], abs=1e-5)
 
 
-def test_probabilities_are_averaged_not_their_logarithms(toy: Callable[..., Any], padded: Any) -> None:
+def test_probabilities_are_averaged_not_their_logarithms(
+    toy: Callable[..., Any], padded: Any
+) -> None:
     members = [toy(9, 1), toy(9, 2), toy(9, 3)]
     source, tokens = padded([[4, 5], [6]]), torch.tensor([BOS, BOS])
     expected = sum(m.step(tokens, m.start(source))[0].exp() for m in members) / 3
     ensemble = Ensemble(members)
     log_probabilities, state = ensemble.step(tokens, ensemble.start(source))
     assert torch.allclose(log_probabilities.exp(), expected, atol=1e-6)
-    assert [member.hidden.shape[0] for member in state.select(torch.tensor([[1, 1]])).members] == [2, 2, 2]
+    assert [member.hidden.shape[0] for member in state.select(torch.tensor([[1, 1]])).members] == [
+        2,
+        2,
+        2,
+    ]

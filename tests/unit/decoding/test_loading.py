@@ -20,7 +20,10 @@ LINES = ["abc", "hgfedcba", "", "a"]
 
 
 def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpoint: Path) -> None:
-    alone, twice = nmt_cli.load(tiny_checkpoint, device="cpu"), nmt_cli.load([tiny_checkpoint] * 2, device="cpu")
+    alone, twice = (
+        nmt_cli.load(tiny_checkpoint, device="cpu"),
+        nmt_cli.load([tiny_checkpoint] * 2, device="cpu"),
+    )
     assert isinstance(twice.engine.model, Ensemble)  # type: ignore[attr-defined]
     for translator, members in ((alone, 1), (twice, 2)):
         assert [model.training for model in translator.engine.models] == [False] * members  # type: ignore[attr-defined]
@@ -32,12 +35,22 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, supported: bool
 ) -> None:
     read, asked = own_engine.load_model, list[str]()
-    monkeypatch.setattr(own_engine, "load_model", lambda folder, device: read(folder, torch.device("cpu")))
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported or including_emulation)
-    monkeypatch.setattr(own_engine.OwnEngine, "of", lambda task, models, device, dtype, folders: asked.append(dtype))
+    monkeypatch.setattr(
+        own_engine, "load_model", lambda folder, device: read(folder, torch.device("cpu"))
+    )
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation: supported or including_emulation,
+    )
+    monkeypatch.setattr(
+        own_engine.OwnEngine, "of", lambda task, models, device, dtype, folders: asked.append(dtype)
+    )
     for device, dtype in itertools.product(("cuda", "cpu"), ("auto", "float32")):
         said: Any = {"options": TranslateOptions(), "workers": None, "scores": True, "say": print}
-        own_engine.load(Loading(checkpoints=[tiny_checkpoint], device=torch.device(device), dtype=dtype, **said))
+        own_engine.load(
+            Loading(checkpoints=[tiny_checkpoint], device=torch.device(device), dtype=dtype, **said)
+        )
     assert asked == ["bfloat16" if supported else "float32", "float32", "float32", "float32"]
 
 
@@ -50,8 +63,12 @@ def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
     with pytest.raises(UsageError, match="--nbest"):
         load_translator([tmp_path], TranslateOptions(search=SearchOptions(nbest=99)), device="cpu")
     run = load_translator([tmp_path], device="cpu", say=said.append)
-    newest = load_translator([tmp_path / "checkpoints/step-00000010"], device="cpu", say=said.append)
-    assert [t.outputs for t in run.translate_window(LINES)] == [t.outputs for t in newest.translate_window(LINES)]
+    newest = load_translator(
+        [tmp_path / "checkpoints/step-00000010"], device="cpu", say=said.append
+    )
+    assert [t.outputs for t in run.translate_window(LINES)] == [
+        t.outputs for t in newest.translate_window(LINES)
+    ]
     assert len(said) == 1
     assert "step-00000010" in said[0]
 
@@ -60,7 +77,9 @@ def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
 def test_dtype_reaches_the_products(tiny_checkpoint: Path, dtype: str) -> None:
     exact = nmt_cli.load(tiny_checkpoint, device="cpu")
     chosen = load_translator([tiny_checkpoint], device="cpu", dtype=dtype)
-    scores, expected = ([t.outputs[0].score for t in each.translate_window(["abc"])] for each in (chosen, exact))
+    scores, expected = (
+        [t.outputs[0].score for t in each.translate_window(["abc"])] for each in (chosen, exact)
+    )
     assert scores == pytest.approx(expected, rel=0.02)
     assert (scores == expected) == (dtype in ("auto", "float32"))
 
@@ -77,7 +96,11 @@ def test_no_checkpoint(tmp_path: Path) -> None:
     [({"letters": "ijklmnop"}, "source vocabulary"), ({"normalization": "nfc"}, "--normalization")],
 )
 def test_models_that_read_a_line_as_other_ids_are_no_ensemble(
-    make_checkpoint: Callable[..., Path], tiny_checkpoint: Path, tmp_path: Path, other: Any, difference: str
+    make_checkpoint: Callable[..., Path],
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    other: Any,
+    difference: str,
 ) -> None:
     """Though their vocabularies have the same size, or are equal."""
     made = make_checkpoint(tmp_path / "other", **other)

@@ -17,7 +17,9 @@ PAPER = TranslationTask(TranslationConfig(source_lang="en", target_lang="de"))
 
 
 def test_choices_of_the_user_replace_the_defaults_of_the_task() -> None:
-    options = TranslateOptions().replaced({"alpha": 1.0, "nbest": 20, "batch_tokens": 7, "beam": None})
+    options = TranslateOptions().replaced(
+        {"alpha": 1.0, "nbest": 20, "batch_tokens": 7, "beam": None}
+    )
     search = options.settings(ParsingTask(ParsingConfig()))
     assert (search.beam, search.alpha, search.nbest, options.batch_tokens) == (21, 1.0, 20, 7)
 
@@ -70,7 +72,9 @@ class LoudConfig:
     loud: bool = option(False, "Write capitals.")
 
 
-def test_extras_are_found_when_one_of_their_options_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extras_are_found_when_one_of_their_options_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     around = dict(registry._components["around"])
     monkeypatch.setitem(registry._components, "around", around)
 
@@ -83,10 +87,18 @@ def test_extras_are_found_when_one_of_their_options_is_given(monkeypatch: pytest
     del around["loud"]
     options = TranslateOptions(loud=True, beam=2)
     assert options.extras == {"loud": LoudConfig(True)}
-    assert options.replaced({"loud": None, "alpha": 1.0}) == TranslateOptions(loud=True, beam=2, alpha=1.0)
-    assert options.replaced({"loud": False}) == TranslateOptions(beam=2)  # what is at its defaults has no part
+    assert options.replaced({"loud": None, "alpha": 1.0}) == TranslateOptions(
+        loud=True, beam=2, alpha=1.0
+    )
+    assert options.replaced({"loud": False}) == TranslateOptions(
+        beam=2
+    )  # what is at its defaults has no part
 
 
 def test_samples_need_no_beam() -> None:
-    options = TranslateOptions().replaced({"beam": 2}).replaced({"sample": True, "nbest": 100, "top_k": 5})
+    options = (
+        TranslateOptions()
+        .replaced({"beam": 2})
+        .replaced({"sample": True, "nbest": 100, "top_k": 5})
+    )
     assert options.settings(ParsingTask(ParsingConfig())).nbest == 100

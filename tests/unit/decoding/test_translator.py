@@ -84,26 +84,52 @@ def test_each_line_gets_its_own_result_in_order(
     translator: Translator, lines: list[str], batch_tokens: int, read_ahead: int
 ) -> None:
     alone = [detailed(translator, [line])[0] for line in lines]
-    together = detailed(with_options(translator, batch_tokens=batch_tokens, read_ahead=read_ahead), lines)
+    together = detailed(
+        with_options(translator, batch_tokens=batch_tokens, read_ahead=read_ahead), lines
+    )
     assert [t.source for t in together] == lines
     assert [t.text for t in together] == [t.text for t in alone]
-    assert [t.outputs[0].score for t in together] == pytest.approx([t.outputs[0].score for t in alone], abs=1e-5)
+    assert [t.outputs[0].score for t in together] == pytest.approx(
+        [t.outputs[0].score for t in alone], abs=1e-5
+    )
 
 
 def test_odd_lines_do_not_change_their_neighbours(translator: Translator) -> None:
-    poison = ["", "   \t", "\x00", "\ufffd" * 50, "a" * 100_000, "\u2028", "\U0010ffff", "b" * 2000 + " "]
+    poison = [
+        "",
+        "   \t",
+        "\x00",
+        "\ufffd" * 50,
+        "a" * 100_000,
+        "\u2028",
+        "\U0010ffff",
+        "b" * 2000 + " ",
+    ]
     good = ["abc", "hgfedcba", "a", "cab"]
     mixed = [line for pair in zip(poison, good * 2, strict=True) for line in pair]
     results = detailed(with_options(translator, max_source_length=100), mixed)
     assert [t.text for t in results[1::2]] == translator.translate(good) * 2
     assert [t.text for t in results[0:4:2]] == ["", ""]
-    assert [t.truncated for t in results[0::2]] == [False, False, False, False, True, False, False, True]
+    assert [t.truncated for t in results[0::2]] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
-def test_a_line_is_truncated_to_max_source_length(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_truncated_to_max_source_length(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[int] = []
     encode = translator.task.encode_source
-    monkeypatch.setattr(translator.task, "encode_source", lambda line: seen.append(len(line)) or encode(line))
+    monkeypatch.setattr(
+        translator.task, "encode_source", lambda line: seen.append(len(line)) or encode(line)
+    )
     long, short, huge = detailed(
         with_options(translator, max_source_length=5), ["abcdefgh", "abcde", "abcde" * 100_000]
     )
@@ -134,10 +160,15 @@ def test_limits_at_their_boundaries(translator: Translator, how: dict[str, Any])
     assert max(lengths(max_length=3, max_length_offset=0)) <= 3  # of 8 + 0
     assert max(lengths(max_length=100, max_length_offset=0)[2::4]) <= 1  # of 1 + 0
     assert set(lengths(max_length=3, min_length=3)) == {3}
-    assert all(min(lengths(min_length=n, **more)) >= n for n, more in ((4, {}), (9, {"max_length_offset": 0})))
+    assert all(
+        min(lengths(min_length=n, **more)) >= n
+        for n, more in ((4, {}), (9, {"max_length_offset": 0}))
+    )
 
 
-@pytest.mark.parametrize("how", [{"beam": 1}, {"beam": 4, "nbest": 3}, {"sample": True, "nbest": 3}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{"beam": 1}, {"beam": 4, "nbest": 3}, {"sample": True, "nbest": 3}], ids=str
+)
 def test_outputs_begin_with_their_prefixes(translator: Translator, how: dict[str, Any]) -> None:
     prefixes, lines = ["hg", "", "bb", "?", "hgfedcbahgfedcba"], ["abc", "abcd", "", "c", "a"]
     found = list(translator.translate_detailed(lines, prefixes=prefixes, **how))
@@ -162,7 +193,9 @@ def test_prefixes_are_read_in_step_with_the_lines(translator: Translator) -> Non
         with pytest.raises(UsageError, match=message):
             with_options(translator, read_ahead=3).translate(lines, prefixes=theirs)
     with pytest.raises(DataError, match="line 2 has more than 8 tokens"):
-        with_options(translator, max_source_length=8).translate(["abc", "abc"], prefixes=["a" * 8, "a" * 9])
+        with_options(translator, max_source_length=8).translate(
+            ["abc", "abc"], prefixes=["a" * 8, "a" * 9]
+        )
     with pytest.raises(DataError, match="line 1 has more than 8 tokens"):
         with_options(translator, max_source_length=8).translate(["abc"], prefixes=["a" * 10_000])
 
@@ -173,7 +206,9 @@ def test_no_output_repeats_an_ngram(translator: Translator) -> None:
     assert any(len(set(text)) < len(text) for text in free)
     held = translator.translate(lines, max_length=30, no_repeat_ngram=1)
     assert all(len(set(text)) == len(text) for text in held)
-    forced = translator.translate(lines, no_repeat_ngram=1, prefixes=["aa"] * 4)  # the user's own repetition
+    forced = translator.translate(
+        lines, no_repeat_ngram=1, prefixes=["aa"] * 4
+    )  # the user's own repetition
     assert all(text.startswith("aa") and text.count("a") == 2 for text in forced)
 
 
@@ -183,7 +218,9 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
     model: Any = translator.engine.model  # type: ignore[attr-defined]
     shapes: list[Any] = []
     start = model.start
-    monkeypatch.setattr(model, "start", lambda source: shapes.append(tuple(source.shape)) or start(source))
+    monkeypatch.setattr(
+        model, "start", lambda source: shapes.append(tuple(source.shape)) or start(source)
+    )
     lines = ["a" * (1 + i % 20) for i in range(200)] + ["b" * 90]
     translator.translate(lines, batch_tokens=60)
     assert sum(rows for rows, _ in shapes) == 201
@@ -191,14 +228,21 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
     assert all(rows * width <= 60 for rows, width in shapes[1:])
     padding = sum(rows * width for rows, width in shapes) - sum(len(line) + 1 for line in lines)
     assert padding < 100
-    for count, beam, batches in ((15, 4, [15]), (31, 4, [31]), (70, 4, [32, 32, 6]), (300, 1, [128, 128, 44])):
+    for count, beam, batches in (
+        (15, 4, [15]),
+        (31, 4, [31]),
+        (70, 4, [32, 32, 6]),
+        (300, 1, [128, 128, 44]),
+    ):
         shapes.clear()
         translator.translate(["a"] * count, beam=beam)
         assert [rows for rows, _ in shapes] == batches
 
 
 def test_few_lines_are_divided_among_workers(translator: Translator) -> None:
-    lines = [request_of(translator.task, translator.options, number, "a", "") for number in range(31)]
+    lines = [
+        request_of(translator.task, translator.options, number, "a", "") for number in range(31)
+    ]
     for parallel, sizes in ((1, [31]), (2, [16, 15]), (9, [11, 11, 9])):
         assert [len(batch) for batch in translator._batches(lines, parallel)] == sizes
     assert [len(batch) for batch in translator._batches(lines[:15], 2)] == [15]
@@ -207,13 +251,20 @@ def test_few_lines_are_divided_among_workers(translator: Translator) -> None:
 def test_a_gpu_has_large_batches(translator: Translator) -> None:
     gpu = with_parts(translator, device=torch.device("cuda"))
     lines = [request_of(gpu.task, gpu.options, number, "a" * 30, "") for number in range(400)]
-    assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (200, 400)] == [[200], [256, 144]]
+    assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (200, 400)] == [
+        [200],
+        [256, 144],
+    ]
 
 
-def test_the_device_has_a_search_of_its_own(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_has_a_search_of_its_own(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Device(Plain):
         def search(self, model: Any, search: Any) -> Any:
-            return lambda source, limits, options, constraint: [[Hypothesis([7 + bool(constraint)], -1.0, [])]]
+            return lambda source, limits, options, constraint: [
+                [Hypothesis([7 + bool(constraint)], -1.0, [])]
+            ]
 
     monkeypatch.setattr(own_engine, "fast", Device)
     other = with_parts(translator)
@@ -236,7 +287,9 @@ def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) ->
         assert taken == (number // 7 + 1) * 7
 
 
-def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_does_not_fit_in_memory_is_halved(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model: Any = translator.engine.model  # type: ignore[attr-defined]
     lines = [ALPHABET[:n] for n in (1, 5, 3, 8, 2, 7, 4)]
     expected, start = translator.translate(lines), model.start
@@ -267,7 +320,9 @@ class FirstLetter(Rule):
     def prepared(self, request: Request) -> Request:
         return request._replace(limit=len(request.ids))
 
-    def constraint(self, requests: Sequence[Request], search: SearchSettings, device: torch.device) -> Constraint:
+    def constraint(
+        self, requests: Sequence[Request], search: SearchSettings, device: torch.device
+    ) -> Constraint:
         self.asked.append(([(request.line, request.limit) for request in requests], device))
         return OnlyFirstLetter(len(requests))
 
@@ -285,7 +340,9 @@ class OnlyFirstLetter:
         return OnlyFirstLetter(len(rows))
 
 
-def test_outputs_keep_a_registered_constraint(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_keep_a_registered_constraint(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(registry._components, "constraint", {})
     registry.register("constraint", "first_letter", FirstLetterConfig)(FirstLetter)
     constrained = with_options(translator, first_letter=True)
@@ -295,7 +352,9 @@ def test_outputs_keep_a_registered_constraint(translator: Translator, monkeypatc
         with_options(translator, first_letter=True, max_length=1)
 
 
-def test_out_of_memory_on_one_line_is_an_error(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_on_one_line_is_an_error(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
 
     def search(model: Any, source: Tensor, *_: Any) -> Any:
@@ -303,7 +362,9 @@ def test_out_of_memory_on_one_line_is_an_error(translator: Translator, monkeypat
         raise MemoryError
 
     monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
-    with pytest.raises(NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"):
+    with pytest.raises(
+        NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"
+    ):
         with_parts(translator).translate(["abc", "ab", "a"])
     assert sizes == [3, 1]
 
@@ -315,13 +376,17 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(translator: Translator) -
 
 
 @pytest.mark.parametrize("wrong", ["ab", [None], ["a", b"b"], [3], 3])
-def test_lines_and_prefixes_that_are_not_strings_are_refused(translator: Translator, wrong: Any) -> None:
+def test_lines_and_prefixes_that_are_not_strings_are_refused(
+    translator: Translator, wrong: Any
+) -> None:
     for lines, prefixes in ((wrong, None), (["a"] * (1 if wrong == 3 else len(wrong)), wrong)):
         with pytest.raises(UsageError):
             translator.translate(lines, prefixes=prefixes)
 
 
-def test_a_prefix_that_the_task_cannot_read_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefix_that_the_task_cannot_read_is_named(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(line: str) -> Any:
         raise DataError(f"{line} has no meaning")
 
@@ -339,7 +404,10 @@ def test_outputs_do_not_depend_on_the_number_of_workers(tiny_checkpoint: Path, d
     translator = nmt_cli.load(tiny_checkpoint, "cpu", dtype, nbest=4, max_length_offset=3)
     random = torch.Generator().manual_seed(1)
     lengths = torch.randint(0, 12, (70,), generator=random).tolist()
-    lines = ["".join(ALPHABET[i] for i in torch.randint(0, 8, (n,), generator=random).tolist()) for n in lengths]
+    lines = [
+        "".join(ALPHABET[i] for i in torch.randint(0, 8, (n,), generator=random).tolist())
+        for n in lengths
+    ]
     alone, few = (list(map(ids, translator.translate_window(each))) for each in (lines, lines[:3]))
     assert len(set(alone)) > 20
     for count in (1, 2, 3):

@@ -40,7 +40,10 @@ class Echo:
             raise UsageError("--no-repeat-ngram: an echo repeats")
 
     def search(
-        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
+        self,
+        batches: Sequence[Sequence[Request]],
+        search: SearchSettings,
+        options: TranslateOptions,
     ) -> Iterator[list[list[Hypothesis]]]:
         self.seen += map(list, batches)
         for batch in batches:
@@ -64,7 +67,9 @@ def test_lines_come_back_in_order(translator: Translator) -> None:
     assert translator.translate(["abc"], nbest=2) == ["abc"]
 
 
-def test_an_entry_point_is_an_engine(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_is_an_engine(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is loaded with all that was asked for."""
     asked: list[Loading] = []
 
@@ -87,7 +92,9 @@ def test_each_sentence_has_its_limit(translator: Translator) -> None:
     for options in ({"max_length_offset": 2}, {}):
         translator.translate(["abcd", "a"], **options)
     assert isinstance(translator.engine, Echo)
-    limits = [request.limit - len(request.ids) for batch in translator.engine.seen for request in batch]
+    limits = [
+        request.limit - len(request.ids) for batch in translator.engine.seen for request in batch
+    ]
     assert limits == [2, 2, 50, 50]
 
 

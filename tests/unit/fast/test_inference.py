@@ -1,4 +1,6 @@
-"""The caches of decoding: who sees which column, what is copied, and when the columns that nobody sees leave."""
+"""The caches of decoding: who sees which column, what is copied, and when the columns that nobody
+sees leave.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def tokens(rows: int) -> Tensor:
 
 def columns(state: TransformerState) -> list[list[list[int]]]:
     """The columns that each hypothesis of each sentence sees."""
-    return [[(row == 0).nonzero().flatten().tolist() for row in sentence] for sentence in state.mask]
+    return [
+        [(row == 0).nonzero().flatten().tolist() for row in sentence] for sentence in state.mask
+    ]
 
 
 def contents(state: TransformerState) -> list[Tensor]:
@@ -64,13 +68,22 @@ def addresses(state: TransformerState) -> list[int]:
     "fields",
     [
         {"d_k": 4, "d_v": 5, "activation": "swish", "attention_biases": True, "output_bias": True},
-        {"d_k": 6, "d_v": 2, "num_heads": 1, "norm": "pre", "positions": "none", "gated_feed_forward": True},
+        {
+            "d_k": 6,
+            "d_v": 2,
+            "num_heads": 1,
+            "norm": "pre",
+            "positions": "none",
+            "gated_feed_forward": True,
+        },
         {"num_heads": 4, "num_layers": 1, "query_key_norm": True},
         {"positions": "learned", "max_positions": 6},  # fewer than the steps below
     ],
     ids=str,
 )
-def test_steps_of_two_beams_equal_the_full_pass(made: Made, attention: Any, fields: dict[str, Any]) -> None:
+def test_steps_of_two_beams_equal_the_full_pass(
+    made: Made, attention: Any, fields: dict[str, Any]
+) -> None:
     model = made(attention, **fields).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
@@ -84,7 +97,9 @@ def test_steps_of_two_beams_equal_the_full_pass(made: Made, attention: Any, fiel
         log_probabilities, state = decodable.step(prefix[:, -1], state.select(order.view(2, 2)))
         steps = torch.cat([steps[order], log_probabilities[:, None]], dim=1)
         if number % 8 == 7:
-            torch.testing.assert_close(steps, model(source, prefix).log_softmax(-1), rtol=1e-4, atol=2e-5)
+            torch.testing.assert_close(
+                steps, model(source, prefix).log_softmax(-1), rtol=1e-4, atol=2e-5
+            )
 
 
 def test_a_hypothesis_sees_its_own_past(made: Made) -> None:
@@ -101,7 +116,9 @@ def test_a_hypothesis_sees_its_own_past(made: Made) -> None:
 
 
 def test_columns_that_nobody_sees_leave_a_full_cache(made: Made) -> None:
-    """All hypotheses continue the same one each time, so that of the last step's columns one is seen."""
+    """All hypotheses continue the same one each time, so that of the last step's columns one is
+    seen.
+    """
     decodable, steps, width = FrozenTransformer(made().eval()), 150, 4
     state = decodable.start(SOURCE[:1]).select(torch.zeros(1, width, dtype=torch.long))
     sizes = []
@@ -153,7 +170,9 @@ def test_of_the_sentences_that_stay_only_those_that_move_are_copied(
 @pytest.mark.parametrize("attention", KERNELS.values(), ids=KERNELS)
 def test_sentences_that_leave_do_not_change_the_others(made: Made, attention: Any) -> None:
     decodable = FrozenTransformer(made(attention).eval())
-    (_, all_four), (_, some) = (decodable.step(tokens(4), decodable.start(SOURCE)) for _ in range(2))
+    (_, all_four), (_, some) = (
+        decodable.step(tokens(4), decodable.start(SOURCE)) for _ in range(2)
+    )
     some = some.select(torch.tensor([[0], [3], [2]]))
     for _ in range(5):
         expected, all_four = decodable.step(tokens(4), all_four)
@@ -186,8 +205,12 @@ def test_a_kernel_that_extends_full_attention_is_used(made: Made) -> None:
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_dtype_reaches_every_layer(made: Made, dtype: str, gated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each layer: two products of self-attention, two or three of feed-forward, three of cross-attention."""
+def test_dtype_reaches_every_layer(
+    made: Made, dtype: str, gated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each layer: two products of self-attention, two or three of feed-forward, three of
+    cross-attention.
+    """
     asked: list[str] = []
 
     def watched(*arguments: Any, dtype: str = "float32", **_: Any) -> Any:

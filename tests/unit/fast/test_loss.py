@@ -10,7 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
+from nmt_cli.criteria.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropy,
+    LabelSmoothingConfig,
+)
 from nmt_cli.fast import loss as module
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
@@ -58,7 +61,9 @@ def test_rows_after_the_tokens_do_not_count(tokens: int) -> None:
 def test_a_frozen_weight_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, targets = drawn(7)
     (expected,) = torch.autograd.grad(SMALL(hidden, weight, targets, 0.1)[0], [hidden])
-    monkeypatch.setattr(module, "_plus_product", lambda *_: pytest.fail("the weight's gradient is computed"))
+    monkeypatch.setattr(
+        module, "_plus_product", lambda *_: pytest.fail("the weight's gradient is computed")
+    )
     total, _ = SMALL(hidden, weight.detach(), targets, 0.1)
     torch.testing.assert_close(torch.autograd.grad(total, [hidden]), (expected,))
 
@@ -67,7 +72,10 @@ def test_a_frozen_weight_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_compiled_loss_is_the_loss(dtype: torch.dtype) -> None:
     logits, targets = (3 * torch.randn(7, 40)).to(dtype), torch.randint(0, 40, (7,))
     ours, expected = logits.clone(), logits.clone()
-    values = module.to_gradient_for_compiler(ours, targets, 0.1), module.to_gradient(expected, targets, 0.1)
+    values = (
+        module.to_gradient_for_compiler(ours, targets, 0.1),
+        module.to_gradient(expected, targets, 0.1),
+    )
     torch.testing.assert_close(values[0], values[1])
     torch.testing.assert_close(ours, expected)
 
@@ -79,14 +87,18 @@ class ProductTypes(TorchDispatchMode):
         super().__init__()
         self.seen: set[torch.dtype] = set()
 
-    def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
         if "mm" in operation.name():
             self.seen |= {argument.dtype for argument in arguments if isinstance(argument, Tensor)}
         return operation(*arguments, **(keywords or {}))
 
 
 def test_under_autocast_every_product_is_in_low_precision() -> None:
-    """Also if the hidden states are float32, as after layer normalisation; sums and gradients are float32."""
+    """Also if the hidden states are float32, as after layer normalisation; sums and gradients are
+    float32.
+    """
     hidden, weight, targets = drawn(11)
     expected = SMALL(hidden, weight, targets, 0.1)[0]
     with ProductTypes() as products, torch.autocast("cpu", torch.bfloat16):
@@ -132,7 +144,10 @@ def test_padding_is_left_out_before_the_projection() -> None:
     fit_criterion(criterion, SMALL)
     loss = criterion(model, batch)
     expected = F.cross_entropy(
-        poisoned[target_out != PAD] @ weight.T, target_out[target_out != PAD], reduction="sum", label_smoothing=0.1
+        poisoned[target_out != PAD] @ weight.T,
+        target_out[target_out != PAD],
+        reduction="sum",
+        label_smoothing=0.1,
     )
     torch.testing.assert_close(loss.total, expected)
     assert loss.num_tokens == 4
@@ -141,11 +156,17 @@ def test_padding_is_left_out_before_the_projection() -> None:
 
 
 def test_under_autocast_the_loss_is_summed_in_float32() -> None:
-    """Hidden states and weights are bfloat16 numbers, so that only the rounding of the logits is left."""
+    """Hidden states and weights are bfloat16 numbers, so that only the rounding of the logits is
+    left.
+    """
     random = torch.Generator().manual_seed(1)
-    hidden, weight = ((torch.randn(n, 64, generator=random) + 0.2).bfloat16().float() for n in (3000, 500))
+    hidden, weight = (
+        (torch.randn(n, 64, generator=random) + 0.2).bfloat16().float() for n in (3000, 500)
+    )
     targets = torch.randint(0, 500, (3000,), generator=random)
-    expected = F.cross_entropy(hidden.double() @ weight.double().T, targets, reduction="sum", label_smoothing=0.5)
+    expected = F.cross_entropy(
+        hidden.double() @ weight.double().T, targets, reduction="sum", label_smoothing=0.5
+    )
     with torch.autocast("cpu", torch.bfloat16):
         total, _ = LARGE(hidden, weight, targets, 0.5)
     torch.testing.assert_close(total.double(), expected, rtol=5e-5, atol=0)
@@ -159,7 +180,9 @@ def test_rows_that_are_not_real_change_nothing(biased: bool) -> None:
     inputs = [hidden, weight, *([bias] if bias is not None else [])]
     real = torch.arange(9) % 3 != 1
     targets = targets.clamp(min=1)
-    masked = ChunkedCrossEntropy(4, 26, takes_padding=True)(hidden, weight, targets * real, 0.1, bias)
+    masked = ChunkedCrossEntropy(4, 26, takes_padding=True)(
+        hidden, weight, targets * real, 0.1, bias
+    )
     expected = SMALL(hidden[real], weight, targets[real], 0.1, bias)
     torch.testing.assert_close(masked, expected)
     ours, theirs = (torch.autograd.grad(total, inputs) for total, _ in (masked, expected))

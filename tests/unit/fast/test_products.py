@@ -29,7 +29,11 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": lambda y: y * 0.5 * (1.0 + np.vectorize(math.erf)(y / 2**0.5)),
     "swish": lambda y: y * 0.5 * (1.0 + np.tanh(y / 2)),
 }
-LAYERS = [*product(SHAPES, ((True, "relu"), (False, "none"))), ("large", (True, "gelu")), ("large", (True, "swish"))]
+LAYERS = [
+    *product(SHAPES, ((True, "relu"), (False, "none"))),
+    ("large", (True, "gelu")),
+    ("large", (True, "swish")),
+]
 
 
 @pytest.fixture(params=LAYERS, ids=str)
@@ -50,17 +54,27 @@ def inputs(weight: Tensor, rows: int = 9) -> Tensor:
 
 
 def exact(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Any:
-    y = x.double().numpy() @ weight.double().numpy().T + (0.0 if bias is None else bias.double().numpy())
+    y = x.double().numpy() @ weight.double().numpy().T + (
+        0.0 if bias is None else bias.double().numpy()
+    )
     return ACTIVATIONS[activation](y)
 
 
 def by_hand(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str, levels: int) -> Any:
-    """x weight^T in integers: weights of 127 levels and inputs of `levels`, and each row of both has its own scale."""
-    scale = np.maximum(np.abs(weight.numpy()).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny)
+    """x weight^T in integers: weights of 127 levels and inputs of `levels`, and each row of both
+    has its own scale.
+    """
+    scale = np.maximum(
+        np.abs(weight.numpy()).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny
+    )
     largest = np.abs(x.numpy()).max(axis=1, keepdims=True)
-    integers = np.rint(x.numpy() * (np.float32(levels) / np.where(largest > 0, largest, 1))).astype(np.int64)
+    integers = np.rint(x.numpy() * (np.float32(levels) / np.where(largest > 0, largest, 1))).astype(
+        np.int64
+    )
     products = integers @ np.rint(weight.numpy() / scale[:, None]).astype(np.int64).T
-    y = products * (largest.astype(np.float64) * scale / levels) + (0.0 if bias is None else bias.double().numpy())
+    y = products * (largest.astype(np.float64) * scale / levels) + (
+        0.0 if bias is None else bias.double().numpy()
+    )
     return ACTIVATIONS[activation](y)
 
 
@@ -72,7 +86,9 @@ def assert_close(found: Tensor, expected: Any, tolerance: float) -> None:
 
 
 def test_the_sizes_are_on_both_sides_of_the_limit() -> None:
-    """int8 has several products: for small matrices, for others, and for wide ones of few and of many rows."""
+    """int8 has several products: for small matrices, for others, and for wide ones of few and of
+    many rows.
+    """
     sizes = {name: outputs * inputs for name, (outputs, inputs) in SHAPES.items()}
     assert sizes["small"] < SMALL < min(sizes["large"], sizes["wide"])
     assert SHAPES["large"][0] < WIDE <= SHAPES["wide"][0]
@@ -94,13 +110,17 @@ def test_squared_relu_is_the_square_of_relu(dtype: str) -> None:
     torch.manual_seed(0)
     weight, bias = torch.randn(520, 512), torch.randn(520)
     x = inputs(weight)
-    squared, plain = (frozen_linear(weight, bias, dtype, name)(x) for name in ("squared_relu", "relu"))
+    squared, plain = (
+        frozen_linear(weight, bias, dtype, name)(x) for name in ("squared_relu", "relu")
+    )
     assert torch.equal(squared, plain * plain)
     assert plain.any()
 
 
 @pytest.mark.parametrize("vnni", [True, False])
-def test_int8_is_integer_arithmetic(layer: Any, vnni: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_is_integer_arithmetic(
+    layer: Any, vnni: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if vnni and not torch.cpu._is_vnni_supported():
         pytest.skip("needs a CPU with VNNI")
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: vnni)
@@ -121,15 +141,20 @@ def test_int8_is_exact_for_integers() -> None:
 
 
 def test_int8_without_vnni_does_not_overflow() -> None:
-    """A CPU without VNNI, which oneDNN imitates. It reads the variable once, so this needs a process of its own."""
+    """A CPU without VNNI, which oneDNN imitates. It reads the variable once, so this needs a
+    process of its own.
+    """
     code = (
-        "import torch; torch.cpu._is_vnni_supported = lambda: False; from nmt_cli.fast.products import frozen_linear\n"
+        "import torch; torch.cpu._is_vnni_supported = lambda: False; from nmt_cli.fast.products "
+        "import frozen_linear\n"
         f"for outputs, width in {list(SHAPES.values())}:\n"
         "    weight, x = torch.full((outputs, width), 127.0), torch.full((5, width), 63.0)\n"
         "    torch.testing.assert_close(frozen_linear(weight, dtype='int8')(x), x @ weight.T)\n"
     )
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -152,7 +177,8 @@ def test_packed_and_plain_products_agree(layer: Any, dtype: str) -> None:
     weight, bias, activation = layer
     x = inputs(weight)
     results = [
-        product(weight, bias, getattr(torch, dtype), activation)(x) for product in (products._packed, products._plain)
+        product(weight, bias, getattr(torch, dtype), activation)(x)
+        for product in (products._packed, products._plain)
     ]
     assert_close(results[0], results[1].double().numpy(), TOLERANCES[dtype])
 
@@ -161,7 +187,9 @@ def test_packed_and_plain_products_agree(layer: Any, dtype: str) -> None:
 def test_the_weights_are_frozen(layer: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The layer can be trained on, or its memory used for something else."""
     weight, bias, activation = layer
-    weight, bias = (None if each is None else torch.nn.Parameter(each.clone()) for each in (weight, bias))
+    weight, bias = (
+        None if each is None else torch.nn.Parameter(each.clone()) for each in (weight, bias)
+    )
     if dtype == "plain":
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     multiply = frozen_linear(weight, bias, "float32" if dtype == "plain" else dtype, activation)

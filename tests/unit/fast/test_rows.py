@@ -11,7 +11,11 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RestrictedAttentionConfig, RotaryAttentionConfig
+from nmt_cli.annexes.later.settings import (
+    AlibiAttentionConfig,
+    RestrictedAttentionConfig,
+    RotaryAttentionConfig,
+)
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.batching import collate
@@ -35,7 +39,10 @@ def fitted(model: Transformer) -> Transformer:
 def batches(sentences: int, seed: int = 0, longest: int = 12) -> tuple[Batch, Batch]:
     """Return random pairs of up to `longest` words, padded and in bins."""
     random = np.random.default_rng(seed)
-    sides = [[random.integers(4, 20, n) for n in random.integers(1, longest + 1, sentences)] for _ in range(2)]
+    sides = [
+        [random.integers(4, 20, n) for n in random.integers(1, longest + 1, sentences)]
+        for _ in range(2)
+    ]
     return collate(*sides), binned(*map(joined, sides))
 
 
@@ -45,7 +52,9 @@ def loss_and_gradients(
     model.zero_grad()
     loss = criterion(model, given).total
     loss.backward()  # type: ignore[no-untyped-call]
-    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return loss.detach(), {
+        name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None
+    }
 
 
 def same(ours: Any, expected: Any) -> None:
@@ -66,8 +75,12 @@ def graphs(counter: CompileCounterWithBackend) -> int:
         {"attention": RestrictedAttentionConfig(neighbourhood=4), "d_k": 3, "d_v": 5},
     ],
 )
-def test_bins_are_padded_sentences(made: Callable[..., Transformer], fields: dict[str, Any]) -> None:
-    """The loss and every gradient, to rounding; each bin has several sentences, and the last ones have none."""
+def test_bins_are_padded_sentences(
+    made: Callable[..., Transformer], fields: dict[str, Any]
+) -> None:
+    """The loss and every gradient, to rounding; each bin has several sentences, and the last ones
+    have none.
+    """
     plain, model = made(d_model=32, **fields), fitted(made(d_model=32, **fields))
     padded, bins = batches(520)
     assert len(bins.source) == 34
@@ -79,7 +92,9 @@ def test_bins_are_padded_sentences(made: Callable[..., Transformer], fields: dic
         same(CRITERION(model, bins).nll, PLAIN(plain, padded).nll)
 
 
-@pytest.mark.parametrize(("attention", "packed"), [(RotaryAttentionConfig(), True), (AlibiAttentionConfig(), False)])
+@pytest.mark.parametrize(
+    ("attention", "packed"), [(RotaryAttentionConfig(), True), (AlibiAttentionConfig(), False)]
+)
 def test_each_kind_of_layer_is_compiled_once(
     made: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch, attention: Any, packed: bool
 ) -> None:

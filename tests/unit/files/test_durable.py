@@ -67,7 +67,9 @@ def test_a_failure_leaves_the_former_folder(
         ),
     ],
 )
-def test_remains_of_a_crash_are_cleaned_up(tmp_path: Path, left: dict[str, str], expected: dict[str, str]) -> None:
+def test_remains_of_a_crash_are_cleaned_up(
+    tmp_path: Path, left: dict[str, str], expected: dict[str, str]
+) -> None:
     for name, content in left.items():
         make(tmp_path / name, content)
     durable.recover(tmp_path / "a")
@@ -87,7 +89,9 @@ def test_a_deleted_folder_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert not folder.exists()
 
 
-def test_files_that_nfs_keeps_are_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_nfs_keeps_are_left_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As long as a file is open, NFS keeps it under another name, and its directory with it."""
 
     def busy(*_: object, **__: object) -> None:
@@ -175,7 +179,9 @@ def test_deleting_stops_at_links(tmp_path: Path) -> None:
     assert (tmp_path / "scratch" / "file").read_text() == "mine"
 
 
-def test_a_link_takes_the_place_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_takes_the_place_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = make(tmp_path / "place", "copy")
     make(tmp_path / "target", "x")
 
@@ -194,7 +200,9 @@ def test_a_link_takes_the_place_of_a_folder(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
-def test_file_systems_that_cannot_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_file_systems_that_cannot_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     """Nor set permissions."""
 
     def unknown(*_: object) -> None:
@@ -210,7 +218,9 @@ def test_file_systems_that_cannot_flush(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("possible", [True, False])
-def test_copies_are_hard_links_where_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, possible: bool) -> None:
+def test_copies_are_hard_links_where_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, possible: bool
+) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
@@ -226,6 +236,9 @@ def test_copies_are_hard_links_where_possible(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_error_of_writing_names_the_directory(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="File too large") as error, durable.new_directory(tmp_path / "place"):
+    with (
+        pytest.raises(OSError, match="File too large") as error,
+        durable.new_directory(tmp_path / "place"),
+    ):
         raise OSError(errno.EFBIG, "File too large")
     assert error.value.filename == str(tmp_path / "place")

@@ -1,4 +1,6 @@
-"""Bytes of files and streams: gzip by content, blocks as they come, former content kept until something is written."""
+"""Bytes of files and streams: gzip by content, blocks as they come, former content kept until
+something is written.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,12 @@ def test_compression_is_recognised_by_content(tmp_path: Path, name: str, form: s
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: c[:500] + b"x" * 50 + c[550:]])
-def test_damaged_compressed_data_is_an_error(tmp_path: Path, form: str, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[: len(c) // 2], lambda c: c[:500] + b"x" * 50 + c[550:]]
+)
+def test_damaged_compressed_data_is_an_error(
+    tmp_path: Path, form: str, damage: Callable[[bytes], bytes]
+) -> None:
     path = tmp_path / "bad"
     path.write_bytes(damage(FORMS[form](os.urandom(1000))))
     with pytest.raises(DataError, match=rf"bad: .*{form} data"):
@@ -52,7 +58,9 @@ def test_damaged_compressed_data_is_an_error(tmp_path: Path, form: str, damage: 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("second", [b"garbage", b"\0\0\0\0x", None])
-def test_a_damaged_second_stream_is_an_error(tmp_path: Path, form: str, second: bytes | None) -> None:
+def test_a_damaged_second_stream_is_an_error(
+    tmp_path: Path, form: str, second: bytes | None
+) -> None:
     """Programs that compress in parallel write several streams."""
     path = tmp_path / "bad"
     good = FORMS[form](b"some words\n" * 1000)
@@ -122,7 +130,13 @@ def test_output_is_written_as_its_name_says(tmp_path: Path, name: str) -> None:
         write(b"new\n")
         write(b"lines\n")
     written = path.read_bytes()
-    unpacked = dict(zip(COMPRESSED, [gzip.decompress, lzma.decompress, bz2.decompress, zstd.decompress], strict=True))
+    unpacked = dict(
+        zip(
+            COMPRESSED,
+            [gzip.decompress, lzma.decompress, bz2.decompress, zstd.decompress],
+            strict=True,
+        )
+    )
     assert unpacked.get(path.suffix, bytes)(written) == b"new\nlines\n"
     if path.suffix == ".zst":
         assert written[4] & 4  # RFC 8878, section 3.1.1.1.1: the flag of a checksum

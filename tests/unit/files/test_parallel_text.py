@@ -33,13 +33,21 @@ def test_blocks_have_a_size_and_pairs_a_place(tmp_path: Path) -> None:
     source, target = written(tmp_path, b"a\nb\nc\n", b"x\ny\nz")
     blocks = list(read_parallel(source, target))
     assert [(block.first, len(block)) for block in blocks] == [(1, 2), (3, 1)]
-    assert pairs(source, target) == [("a", "x", f"{source}:1"), ("b", "y", f"{source}:2"), ("c", "z", f"{source}:3")]
+    assert pairs(source, target) == [
+        ("a", "x", f"{source}:1"),
+        ("b", "y", f"{source}:2"),
+        ("c", "z", f"{source}:3"),
+    ]
 
 
-@pytest.mark.parametrize(("source_lines", "target_lines"), [(3, 5), (5, 3), (2, 4), (3, 4), (0, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("source_lines", "target_lines"), [(3, 5), (5, 3), (2, 4), (3, 4), (0, 1), (1, 0)]
+)
 def test_unequal_files_are_an_error(tmp_path: Path, source_lines: int, target_lines: int) -> None:
     source, target = written(tmp_path, b"a\n" * source_lines, b"x\n" * target_lines)
-    with pytest.raises(DataError, match=rf"t\.en has {source_lines} lines but .*t\.de has {target_lines}"):
+    with pytest.raises(
+        DataError, match=rf"t\.en has {source_lines} lines but .*t\.de has {target_lines}"
+    ):
         pairs(source, target)
 
 
@@ -67,11 +75,15 @@ def test_bytes_that_are_not_utf8_have_a_place(tmp_path: Path, number: int) -> No
     lines = [b"a", b"b", b"c"]
     lines[number - 1] = b"caf\xe9"
     source, target = written(tmp_path, b"x\ny\nz", b"\n".join(lines))
-    with pytest.raises(DataError, match=rf"t\.de:{number}: not valid UTF-8: byte 0xe9 at position 4"):
+    with pytest.raises(
+        DataError, match=rf"t\.de:{number}: not valid UTF-8: byte 0xe9 at position 4"
+    ):
         pairs(source, target)
 
 
-def test_utf16_and_endless_lines_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utf16_and_endless_lines_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DataError, match=r"t\.en: this text is UTF-16"):
         pairs(*written(tmp_path, "a\nb".encode("utf-16"), b"x\ny"))
     monkeypatch.setattr(parallel_text, "LONGEST_LINE", 9)
@@ -81,8 +93,15 @@ def test_utf16_and_endless_lines_are_errors(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("name", "lines"),
-    [("newstest2009", 2525), ("newssyscomb2009", 502), ("newstest2013", 3000), ("newstest2016", 2999)],
+    [
+        ("newstest2009", 2525),
+        ("newssyscomb2009", 502),
+        ("newstest2013", 3000),
+        ("newstest2016", 2999),
+    ],
 )
-def test_real_test_sets_have_their_published_number_of_lines(shared_data: Path, name: str, lines: int) -> None:
+def test_real_test_sets_have_their_published_number_of_lines(
+    shared_data: Path, name: str, lines: int
+) -> None:
     prefix = str(shared_data / "wmt" / "en-de" / name)
     assert len(pairs(find_file(prefix, "en"), find_file(prefix, "de"))) == lines

@@ -49,8 +49,16 @@ def test_numbers_are_those_of_json(tmp_path_factory: pytest.TempPathFactory, val
 
 def test_forms(tmp_path: Path) -> None:
     assert read(tmp_path, "# nothing\n") == {}
-    assert read(tmp_path, "a: 1\n", "c.yml") == read(tmp_path, "a = 1\n", "c.toml") == read(tmp_path, '{"a": 1}', "c")
-    assert read(tmp_path, "a = 1e-4", "c.toml") == tomllib.loads("a = 1e-4") == read(tmp_path, "a: 1e-4")
+    assert (
+        read(tmp_path, "a: 1\n", "c.yml")
+        == read(tmp_path, "a = 1\n", "c.toml")
+        == read(tmp_path, '{"a": 1}', "c")
+    )
+    assert (
+        read(tmp_path, "a = 1e-4", "c.toml")
+        == tomllib.loads("a = 1e-4")
+        == read(tmp_path, "a: 1e-4")
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +79,9 @@ def test_forms(tmp_path: Path) -> None:
 def test_errors_name_the_line(tmp_path: Path, text: str, line: int, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(tmp_path, text)
-    assert str(caught.value).startswith(f"{tmp_path / 'c.yaml'}: cannot be read as YAML: line {line}: ")
+    assert str(caught.value).startswith(
+        f"{tmp_path / 'c.yaml'}: cannot be read as YAML: line {line}: "
+    )
     assert problem in str(caught.value)
 
 
@@ -86,7 +96,11 @@ def test_what_yaml_cannot_read_is_an_error_in_one_line(tmp_path: Path, text: str
 
 @pytest.mark.parametrize("name", ["c.toml", "c.yaml", "c.json"])
 def test_a_byte_order_mark_and_carriage_returns_are_no_content(tmp_path: Path, name: str) -> None:
-    lines = {"c.toml": ["a = 1", "b = 'x'"], "c.yaml": ["a: 1", "b: x"], "c.json": ['{"a": 1,', '"b": "x"}']}[name]
+    lines = {
+        "c.toml": ["a = 1", "b = 'x'"],
+        "c.yaml": ["a: 1", "b: x"],
+        "c.json": ['{"a": 1,', '"b": "x"}'],
+    }[name]
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, ""]).encode())
     assert read_settings(tmp_path / name) == {"a": 1, "b": "x"}
 

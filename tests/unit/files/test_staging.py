@@ -87,10 +87,15 @@ def test_foreign_folder_is_never_replaced(tmp_path: Path, foreign: list[str]) ->
 
 def test_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(UsageError, match="not a directory"), stage(tmp_path / "out", overwrite=True):
+    with (
+        pytest.raises(UsageError, match="not a directory"),
+        stage(tmp_path / "out", overwrite=True),
+    ):
         pytest.fail("must not be entered")
     with (
-        pytest.raises(UsageError, match=r"deeper: cannot create this directory: .*out: File exists$"),
+        pytest.raises(
+            UsageError, match=r"deeper: cannot create this directory: .*out: File exists$"
+        ),
         stage(tmp_path / "out" / "deeper"),
     ):
         pytest.fail("must not be entered")
@@ -116,7 +121,9 @@ with staged(Path(sys.argv[1]), overwrite=False, ours=("manifest",), marker="mani
 
 def test_one_writer_at_a_time_and_a_killed_one_is_cleared_away(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with subprocess.Popen([sys.executable, "-c", HALF_WAY, str(out)], stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HALF_WAY, str(out)], stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
         with pytest.raises(UsageError, match="another process is writing"), stage(out):

@@ -28,7 +28,10 @@ from nmt_cli.files.text import (
     read_windows,
 )
 
-LINES = st.lists(st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=20), max_size=8)
+LINES = st.lists(
+    st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=20),
+    max_size=8,
+)
 
 
 class Blocks(Input):
@@ -47,7 +50,9 @@ class Blocks(Input):
         return next(self.blocks, b"")
 
 
-def read_leniently(blocks: Iterable[bytes], warn: Callable[[str], None] = lambda message: None) -> list[str]:
+def read_leniently(
+    blocks: Iterable[bytes], warn: Callable[[str], None] = lambda message: None
+) -> list[str]:
     return [line for window in read_windows(Blocks(blocks), 1000, warn) for line in window]
 
 
@@ -66,7 +71,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_lines_come_back_in_both_modes(
     directory: Path, lines: list[str], last_end: bool, ending: str, data: st.DataObject
 ) -> None:
-    content = (ending.join(lines) + (ending if lines and (last_end or not lines[-1]) else "")).encode()
+    content = (
+        ending.join(lines) + (ending if lines and (last_end or not lines[-1]) else "")
+    ).encode()
     expected = [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
     if content == b"\xef\xbb\xbf":
         expected = [""]
@@ -82,7 +89,10 @@ def test_lines_come_back_in_both_modes(
         (b"\n", [""]),
         (b"a\n\nb", ["a", "", "b"]),
         (b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\r\n", ["a", "\ufeffb"]),
-        ("a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00\n".encode(), ["a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00"]),
+        (
+            "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00\n".encode(),
+            ["a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00"],
+        ),
         (b" \ta \r\r\n", [" \ta \r"]),
     ],
 )
@@ -107,7 +117,12 @@ def test_text_that_is_not_utf8_is_an_error(tmp_path: Path, content: bytes, messa
 
 def test_lenient_mode_replaces_invalid_bytes_and_warns() -> None:
     warnings: list[str] = []
-    assert read_leniently([b"good\nb\xffd\n\xc3\n\xe2\x82\xac\n"], warnings.append) == ["good", "b�d", "�", "€"]
+    assert read_leniently([b"good\nb\xffd\n\xc3\n\xe2\x82\xac\n"], warnings.append) == [
+        "good",
+        "b�d",
+        "�",
+        "€",
+    ]
     assert [warning.split(": ")[0] for warning in warnings] == ["in:2", "in:3"]
     assert "0xff at position 2" in warnings[0]
     with pytest.raises(DataError, match=r"in: .*UTF-16"):
@@ -145,7 +160,9 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
 
 def test_windows_are_bounded_and_nothing_more_is_read() -> None:
     assert [len(w) for w in read_windows(Blocks([b"a\n" * 10]), 4, print)] == [4, 4, 2]
-    assert [len(w) for w in read_windows(Blocks([b"a" * 9 + b"\n"] * 10), 4, print, characters=18)] == [2] * 5
+    assert [
+        len(w) for w in read_windows(Blocks([b"a" * 9 + b"\n"] * 10), 4, print, characters=18)
+    ] == [2] * 5
     stream = Blocks([b"line\n" * 10] * 1000)
     for number, window in enumerate(islice(read_windows(stream, 25, print), 100), start=1):
         assert len(window) == 25
@@ -164,7 +181,11 @@ def test_a_pause_ends_a_window() -> None:
     reading, writing = os.pipe()
     with io.FileIO(reading) as raw:
         windows = read_windows(Input(raw, "pipe"), 1000, print)
-        for content, window in ((b"one\n", ["one"]), (b"two\nthree\nfo", ["two", "three"]), (b"ur\n", ["four"])):
+        for content, window in (
+            (b"one\n", ["one"]),
+            (b"two\nthree\nfo", ["two", "three"]),
+            (b"ur\n", ["four"]),
+        ):
             os.write(writing, content)
             assert next(windows) == window
         os.write(writing, b"last")
@@ -203,7 +224,9 @@ def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
         *((name, r"Did you mean .*/test\?") for name in ("test.en", "test.de.gz", "tset")),
     ],
 )
-def test_a_missing_file_is_an_error_with_suggestions(tmp_path: Path, prefix: str, hint: str) -> None:
+def test_a_missing_file_is_an_error_with_suggestions(
+    tmp_path: Path, prefix: str, hint: str
+) -> None:
     (tmp_path / "sub").mkdir()
     for name in ("train[1].fr", "test.en", "test.de.gz", "sub/all.en.zst"):
         written(tmp_path, b"", name)

@@ -31,7 +31,9 @@ def test_full_attention_agrees_with_pytorch() -> None:
         (AttentionMask(PADDING, causal=True), ~PADDING[:, None, None, :] & causal),
     ):
         expected = F.scaled_dot_product_attention(query, key, value, expected_mask)
-        torch.testing.assert_close(FullAttention()(query, key, value, mask), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            FullAttention()(query, key, value, mask), expected, rtol=1e-5, atol=1e-6
+        )
 
 
 def test_several_queries_after_a_prefix() -> None:
@@ -63,26 +65,35 @@ def test_scores_of_normalised_queries_and_keys_are_cosines(size: float) -> None:
     torch.manual_seed(2)
     attention = MultiHeadAttention(8, 2, 4, 4, FullAttention(), cross=True, normalised=True)
     x, context = torch.randn(3, 8) * size, torch.randn(5, 8) * size
-    plain = [linear(rows).view(-1, 2, 4) for linear, rows in ((attention.w_q, x), (attention.w_k, context))]
+    plain = [
+        linear(rows).view(-1, 2, 4)
+        for linear, rows in ((attention.w_q, x), (attention.w_k, context))
+    ]
     cosines = F.cosine_similarity(plain[0][:, None], plain[1][None], dim=3)  # [T, S, H]
     mask = Recorded()
     attention(x[None], context[None], mask)
     expected = (2 * cosines).softmax(1).permute(2, 0, 1)
     torch.testing.assert_close(mask.weights[0][0], expected, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(attention.heads(context, "v")[0], attention.w_v(context).view(-1, 2, 4))
+    torch.testing.assert_close(
+        attention.heads(context, "v")[0], attention.w_v(context).view(-1, 2, 4)
+    )
 
 
 def test_scale_is_the_keys_width_not_the_values() -> None:
     query = torch.tensor([math.log(2) * 3.0] + [0.0] * 8).view(1, 1, 1, 9)
     key = torch.eye(9)[:2].view(1, 1, 2, 9)
     value = torch.tensor([[3.0] * 4, [0.0] * 4]).view(1, 1, 2, 4)
-    torch.testing.assert_close(FullAttention()(query, key, value, AttentionMask()), torch.full((1, 1, 1, 4), 2.0))
+    torch.testing.assert_close(
+        FullAttention()(query, key, value, AttentionMask()), torch.full((1, 1, 1, 4), 2.0)
+    )
 
 
 def test_allowed_combines_padding_and_position() -> None:
     query, key, _ = drawn(8)
     assert AttentionMask().allowed(query, key) is None
-    assert AttentionMask(causal=True, offset=7).allowed(query[:, :, :1], key) is None  # a decoding step
+    assert (
+        AttentionMask(causal=True, offset=7).allowed(query[:, :, :1], key) is None
+    )  # a decoding step
     allowed = AttentionMask(PADDING, causal=True, offset=5).allowed(query[:, :, :3], key)
     assert allowed is not None
     for b, t, s in ((b, t, s) for b in range(B) for t in range(3) for s in range(8)):

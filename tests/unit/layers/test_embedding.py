@@ -31,7 +31,9 @@ def test_odd_widths(d_model: int) -> None:
     torch.testing.assert_close(table[:, 0], torch.arange(4).float().sin())
 
 
-@pytest.mark.parametrize("positions", [SinusoidalPositions(8), LearnedPositions(8, 40)], ids=["sinusoidal", "learned"])
+@pytest.mark.parametrize(
+    "positions", [SinusoidalPositions(8), LearnedPositions(8, 40)], ids=["sinusoidal", "learned"]
+)
 def test_a_window_is_a_part_of_the_whole(positions: torch.nn.Module) -> None:
     whole = positions(0, 30)
     assert torch.equal(positions(11, 5), whole[11:16])
@@ -55,7 +57,10 @@ def test_learned_positions_past_the_table_use_its_last_row() -> None:
 
 
 def test_the_limit_of_models_is_the_smallest_of_their_learned_positions() -> None:
-    models = [torch.nn.ModuleList([SinusoidalPositions(4), LearnedPositions(4, count)]) for count in (6, 5)]
+    models = [
+        torch.nn.ModuleList([SinusoidalPositions(4), LearnedPositions(4, count)])
+        for count in (6, 5)
+    ]
     assert learned_positions(*models) == 5
     assert learned_positions(models[0], SinusoidalPositions(4)) == 6
     assert learned_positions(SinusoidalPositions(4)) is learned_positions() is None
@@ -69,7 +74,9 @@ def test_learned_positions_learn() -> None:
 
 
 def test_encodings_by_name() -> None:
-    sinusoidal, learned, none = (positional_encoding(kind, 4, 6) for kind in ("sinusoidal", "learned", "none"))
+    sinusoidal, learned, none = (
+        positional_encoding(kind, 4, 6) for kind in ("sinusoidal", "learned", "none")
+    )
     assert torch.equal(sinusoidal(2, 3), sinusoids(2, 3, 4))
     assert isinstance(learned, LearnedPositions)
     assert torch.equal(none(2, 3), torch.zeros(3, 4))

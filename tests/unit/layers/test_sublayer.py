@@ -41,9 +41,13 @@ def test_feed_forward_dropout_falls_between_the_two_layers() -> None:
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swish", "squared_relu"])
 def test_variants_of_feed_forward(activation: str, gated: bool) -> None:
-    """FFN(x) = f(x W + b) W_2 + b_2, and gated f(x W) (x V) W_2, as Shazeer (2020) has it, number by number."""
+    """FFN(x) = f(x W + b) W_2 + b_2, and gated f(x W) (x V) W_2, as Shazeer (2020) has it, number
+    by number.
+    """
     torch.manual_seed(0)
-    network = FeedForward(3, 5, dropout=0.0, activation=activation, gated=gated).requires_grad_(False)
+    network = FeedForward(3, 5, dropout=0.0, activation=activation, gated=gated).requires_grad_(
+        False
+    )
     f = {
         "relu": lambda y: max(y, 0.0),
         "gelu": lambda y: y * (1 + math.erf(y / math.sqrt(2))) / 2,
@@ -53,7 +57,9 @@ def test_variants_of_feed_forward(activation: str, gated: bool) -> None:
     x = torch.randn(3)
     expected = torch.zeros(3) if gated else network.outer.bias.clone()
     for unit in range(5):
-        y = float(network.inner.weight[unit] @ x) + (0.0 if gated else float(network.inner.bias[unit]))
+        y = float(network.inner.weight[unit] @ x) + (
+            0.0 if gated else float(network.inner.bias[unit])
+        )
         factor = float(network.factor.weight[unit] @ x) if network.factor is not None else 1.0
         expected += f(y) * factor * network.outer.weight[:, unit]
     torch.testing.assert_close(network(x[None])[0], expected)

@@ -1,4 +1,6 @@
-"""CodeXGLUE's BLEU: a closed form, and the figures that its evaluators print for outputs of real systems."""
+"""CodeXGLUE's BLEU: a closed form, and the figures that its evaluators print for outputs of real
+systems.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ from nmt_cli.metrics.significance import TESTS, paired_test
 
 
 @pytest.mark.parametrize(
-    ("hypothesis", "product"), [("a b  c x", 4 / 5 * 3 / 4 * 2 / 3 / 2), ("x y z w", 1 / 5 / 4 / 3 / 2), ("a b c d", 1)]
+    ("hypothesis", "product"),
+    [("a b  c x", 4 / 5 * 3 / 4 * 2 / 3 / 2), ("x y z w", 1 / 5 / 4 / 3 / 2), ("a b c d", 1)],
 )
 def test_one_is_added_to_every_order(hypothesis: str, product: float) -> None:
     (found,) = score([hypothesis], ["a b\tc\u00a0d"], ["codexglue"])
     assert found.score == pytest.approx(100 * product**0.25)
-    (line,) = score_systems([("", [hypothesis])], [("", ["a b c d"])], ["codexglue"], labels=["all"])
+    (line,) = score_systems(
+        [("", [hypothesis])], [("", ["a b c d"])], ["codexglue"], labels=["all"]
+    )
     assert line.groups["all"] == line.score == found.score
 
 
@@ -35,7 +40,11 @@ def test_paired_tests_score_the_same(test: str) -> None:
 @pytest.mark.parametrize(
     ("output", "gold", "published"),
     [
-        ("code-java-cs/official/saved_outputs/java-cs-model1.output.gz", "java-cs-model1.gold.gz", 77.46),
+        (
+            "code-java-cs/official/saved_outputs/java-cs-model1.output.gz",
+            "java-cs-model1.gold.gz",
+            77.46,
+        ),
         ("code-java-cs/official/saved_outputs/cs-java-model1.output", "cs-java-model1.gold", 71.99),
         ("docs-en-lv/official/output.txt", "gold.txt", 67.75),
     ],

@@ -1,4 +1,6 @@
-"""BLEU by every name: published scores, closed forms, counts by Perl, and properties that hold for any text."""
+"""BLEU by every name: published scores, closed forms, counts by Perl, and properties that hold for
+any text.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ MULTI_BLEU = {
     "multi-bleu_lc_moses_tok": "multi-bleu-lc",
 }
 
-# Counts as multi-bleu.perl does: lines split by Perl among bytes, clipped counts, the closest reference's length.
+# Counts as multi-bleu.perl does: lines split by Perl among bytes, clipped counts, the closest
+# reference's length.
 COUNT_IN_PERL = r"""
 my ($hyp, @refs) = @ARGV; my (@hit, @all); my ($c, $r) = (0, 0);
 sub lines { open(my $f, '<', $_[0]) or die; my @l = <$f>; chomp @l; return @l }
@@ -56,7 +59,9 @@ printf "%.6f\n", 100 * exp($log + ($c < $r ? 1 - $r / $c : 0));
 """
 
 
-def only(id: str, hypotheses: list[str], references: list[str] | list[list[str]], language: str = "de") -> float:
+def only(
+    id: str, hypotheses: list[str], references: list[str] | list[list[str]], language: str = "de"
+) -> float:
     (found,) = score(hypotheses, references, [id], language)
     return found.score
 
@@ -74,20 +79,30 @@ def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
         system, value = line.split()
         known[system]["published_mteval_v13a"] = value
     assert len(known) == 16
-    systems = [(system, lines(folder / f"wmt17_en_de/newstest2017.{system}.en-de.gz")) for system in known]
+    systems = [
+        (system, lines(folder / f"wmt17_en_de/newstest2017.{system}.en-de.gz")) for system in known
+    ]
     reference = lines(folder / "wmt17_en_de/reference.gz")
     for scored, columns in ((systems, SACREBLEU), (systems[:1], MULTI_BLEU)):
-        for found in score_systems(scored, [("reference", reference)], list(dict.fromkeys(columns.values()))):
+        for found in score_systems(
+            scored, [("reference", reference)], list(dict.fromkeys(columns.values()))
+        ):
             for column in (column for column, metric in columns.items() if metric == found.metric):
                 decimals = 4 if column == "sacrebleu2.6_13a" else 2
                 value = float(known[found.system][column])
-                assert f"{found.score:.{decimals}f}" == f"{value:.{decimals}f}", (found.system, column)
+                assert f"{found.score:.{decimals}f}" == f"{value:.{decimals}f}", (
+                    found.system,
+                    column,
+                )
 
 
 @pytest.mark.parametrize(
-    ("name", "bleu", "chrf"), [("guarani-spanish/gn", 3.26, 0.220), ("bribri-spanish/bzd", 0.54, 0.077)]
+    ("name", "bleu", "chrf"),
+    [("guarani-spanish/gn", 3.26, 0.220), ("bribri-spanish/bzd", 0.54, 0.077)],
 )
-def test_published_scores_of_americasnlp(name: str, bleu: float, chrf: float, shared_data: Path) -> None:
+def test_published_scores_of_americasnlp(
+    name: str, bleu: float, chrf: float, shared_data: Path
+) -> None:
     """From empty sources, and with double spaces. chrF was a share then, with three decimals."""
     folder, (pair, language) = shared_data / "tasks" / "americasnlp-2021", name.split("/")
     output = folder / f"official/baseline_outputs/{language}_es/{language}_es.hyp"
@@ -98,14 +113,18 @@ def test_published_scores_of_americasnlp(name: str, bleu: float, chrf: float, sh
 
 def test_closed_forms() -> None:
     # 5 of 6 reference words: every n-gram matches, so only exp(1 - 6/5) is left.
-    assert only("multi-bleu-untokenised", ["a b c d e"], ["a b c d e f"]) == pytest.approx(100 * math.exp(-0.2))
+    assert only("multi-bleu-untokenised", ["a b c d e"], ["a b c d e f"]) == pytest.approx(
+        100 * math.exp(-0.2)
+    )
     # The last of six words is wrong: 5/6, 4/5, 3/4, 2/3, whose product is 1/3.
     (found,) = score(["a b c d e x"], ["a b c d e f"], ["multi-bleu-untokenised"])
     assert found.score == pytest.approx(100 * (1 / 3) ** 0.25)
     assert found.details["precisions"] == pytest.approx([100 * 5 / 6, 80, 75, 100 * 2 / 3])
     assert (found.details["hypothesis_length"], found.details["reference_length"]) == (6, 6)
     # Papineni's example of clipped counts.
-    (found,) = score(["the the the the the the the"], ["the cat is on the mat today"], ["multi-bleu-untokenised"])
+    (found,) = score(
+        ["the the the the the the the"], ["the cat is on the mat today"], ["multi-bleu-untokenised"]
+    )
     assert found.details["precisions"][0] == pytest.approx(100 * 2 / 7)
     # The closest reference counts for the brevity penalty, and the shorter of two.
     references = [["a b c d e f g"], ["a b c d"], ["a b c d e f"]]
@@ -116,7 +135,11 @@ def test_closed_forms() -> None:
     (found,) = score(["a b c d e\u00a0f"], ["a b c d e f"], ["multi-bleu-untokenised"])
     assert (found.details["hypothesis_length"], found.details["reference_length"]) == (5, 6)
     # sacreBLEU smooths and multi-bleu.perl does not.
-    assert only("multi-bleu-untokenised", ["a b c x"], ["a b c d"]) == 0 < only("bleu", ["a b c x"], ["a b c d"])
+    assert (
+        only("multi-bleu-untokenised", ["a b c x"], ["a b c d"])
+        == 0
+        < only("bleu", ["a b c x"], ["a b c d"])
+    )
     assert only("multi-bleu", ["", ""], ["a b", "c d"]) == 0
 
 
@@ -124,15 +147,31 @@ def test_closed_forms() -> None:
 @pytest.mark.parametrize("references", [1, 3])
 def test_perl_counts_the_same(references: int, tmp_path: Path) -> None:
     chance = random.Random(references)
-    words = ["der", "die", "das", "Haus", "a\u00a0b", "x\u0085y", "\u2028", "z\x1cz", "é", "\u3000", "."]
+    words = [
+        "der",
+        "die",
+        "das",
+        "Haus",
+        "a\u00a0b",
+        "x\u0085y",
+        "\u2028",
+        "z\x1cz",
+        "é",
+        "\u3000",
+        ".",
+    ]
     original = [" ".join(chance.choices(words, k=chance.randrange(14))) for _ in range(60)]
     texts = [[damaged(line, chance) for line in original] for _ in range(references + 1)]
     files = []
     for number, text in enumerate(texts):
         files.append(tmp_path / str(number))
         files[-1].write_bytes("".join(f"{line}\n" for line in text).encode())
-    done = subprocess.run(["perl", "-e", COUNT_IN_PERL, *map(str, files)], capture_output=True, check=True, text=True)
-    assert only("multi-bleu-untokenised", texts[0], texts[1:]) == pytest.approx(float(done.stdout), abs=1e-6)
+    done = subprocess.run(
+        ["perl", "-e", COUNT_IN_PERL, *map(str, files)], capture_output=True, check=True, text=True
+    )
+    assert only("multi-bleu-untokenised", texts[0], texts[1:]) == pytest.approx(
+        float(done.stdout), abs=1e-6
+    )
 
 
 def damaged(line: str, chance: random.Random) -> str:
@@ -152,18 +191,36 @@ def test_sacrebleu_is_sacrebleu() -> None:
         library.corpus_bleu(hypotheses, [references], tokenize="intl", lowercase=True).score
     )
     assert ours["chrf"] == pytest.approx(library.corpus_chrf(hypotheses, [references]).score)
-    assert ours["chrf++"] == pytest.approx(library.corpus_chrf(hypotheses, [references], word_order=2).score)
+    assert ours["chrf++"] == pytest.approx(
+        library.corpus_chrf(hypotheses, [references], word_order=2).score
+    )
     assert ours["ter"] == pytest.approx(library.corpus_ter(hypotheses, [references]).score)
 
 
 @pytest.mark.parametrize(
     ("hypothesis", "reference", "lower", "higher"),
     [
-        ("die Äpfel sind ROT .", "Die äpfel sind rot .", "multi-bleu-lc", "multi30k"),  # -lc: A to Z only
+        (
+            "die Äpfel sind ROT .",
+            "Die äpfel sind rot .",
+            "multi-bleu-lc",
+            "multi30k",
+        ),  # -lc: A to Z only
         ("die apfel sind ROT .", "Die Apfel sind rot .", "multi-bleu", "multi-bleu-lc"),
-        ('Er sagte "Ja" zu ihr .', "Er sagte „Ja“ zu ihr .", "get-ende-bleu", "get-ende-bleu-quotes"),
-        # Moses' replacement does not know „, so the same text twice is below 100 until both sides are replaced.
-        ("Er sagte „Ja“ zu ihr .", "Er sagte „Ja“ zu ihr .", "get-ende-bleu-quotes", "get-ende-bleu-all-quotes"),
+        (
+            'Er sagte "Ja" zu ihr .',
+            "Er sagte „Ja“ zu ihr .",
+            "get-ende-bleu",
+            "get-ende-bleu-quotes",
+        ),
+        # Moses' replacement does not know „, so the same text twice is below 100 until both sides
+        # are replaced.
+        (
+            "Er sagte „Ja“ zu ihr .",
+            "Er sagte „Ja“ zu ihr .",
+            "get-ende-bleu-quotes",
+            "get-ende-bleu-all-quotes",
+        ),
         ("Er sagte ” Ja ” zu ihr .", 'Er sagte " Ja " zu ihr .', "compound-split", "get-ende-bleu"),
     ],
 )
@@ -175,13 +232,19 @@ def test_names_of_metrics() -> None:
     def found(names: list[str], language: str = "de") -> list[str]:
         return [measure.metric for measure in measures_of(names, language)]
 
-    assert found(["ter", "paper", "get-ende-bleu-quotes", "chrf"]) == ["ter", "get-ende-bleu-quotes", "chrf"]
+    assert found(["ter", "paper", "get-ende-bleu-quotes", "chrf"]) == [
+        "ter",
+        "get-ende-bleu-quotes",
+        "chrf",
+    ]
     assert found(["paper"], "fr") == ["multi-bleu"]
     assert found(["sacreBLEU-13a", "BLEU", "chrF"]) == ["bleu", "chrf"]
     assert set(found(["all"])) == set(MEASURES)
 
 
-@pytest.mark.parametrize("id", ["multi-bleu", "bleu-lc", "get-ende-bleu-quotes", "multi30k", "multi-bleu-lc"])
+@pytest.mark.parametrize(
+    "id", ["multi-bleu", "bleu-lc", "get-ende-bleu-quotes", "multi30k", "multi-bleu-lc"]
+)
 def test_signatures_say_what_was_done(id: str) -> None:
     (found,) = score(["a b c d"], ["a b c d"], [id])
     parts = dict(part.split(":", 1) for part in found.signature.split("|"))
@@ -189,7 +252,9 @@ def test_signatures_say_what_was_done(id: str) -> None:
     assert parts["version"] == sacrebleu.__version__
     assert parts["tok"] == ("13a" if id == "bleu-lc" else "moses-de")
     assert parts["smooth"] == ("exp" if id == "bleu-lc" else "none")
-    assert parts["case"] == {"multi-bleu-lc": "lc-ascii", "multi30k": "lc", "bleu-lc": "lc"}.get(id, "mixed")
+    assert parts["case"] == {"multi-bleu-lc": "lc-ascii", "multi30k": "lc", "bleu-lc": "lc"}.get(
+        id, "mixed"
+    )
     assert (parts.get("ref"), parts.get("compounds")) == (
         ("ascii-quotes", "split") if id == "get-ende-bleu-quotes" else (None, None)
     )
@@ -197,12 +262,22 @@ def test_signatures_say_what_was_done(id: str) -> None:
 
 def test_no_two_measures_share_name_or_signature() -> None:
     found = score(["a b c d e"], ["a b c d f"], ["all"])
-    assert len({score.name for score in found}) == len({score.signature for score in found}) == len(MEASURES)
+    assert (
+        len({score.name for score in found})
+        == len({score.signature for score in found})
+        == len(MEASURES)
+    )
 
 
 def test_the_decomposition_changes_one_thing_a_row() -> None:
-    hypotheses = ["Er sagte ”Ja” zum U-Bahn-Plan von DR. Meier.", "Das kostet 5,30 Euro mehr als 2016."]
-    references = ["Er sagte „Ja“ zum U-Bahn-Plan von Dr. Meier.", "Es kostet 5,30 Euro mehr als 2016."]
+    hypotheses = [
+        "Er sagte ”Ja” zum U-Bahn-Plan von DR. Meier.",
+        "Das kostet 5,30 Euro mehr als 2016.",
+    ]
+    references = [
+        "Er sagte „Ja“ zum U-Bahn-Plan von Dr. Meier.",
+        "Es kostet 5,30 Euro mehr als 2016.",
+    ]
     found = score(hypotheses, references, ["decomposition"])
     cased = [row for row in found if not row.metric.endswith("-lc")]
     assert [row.metric for row in cased] == list(CHAIN)
@@ -212,7 +287,8 @@ def test_the_decomposition_changes_one_thing_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), (["a"], [["a"], ["a", "b"]])]
+    ("hypotheses", "references"),
+    [([], []), (["a"], []), (["a"], ["a", "b"]), (["a"], [["a"], ["a", "b"]])],
 )
 def test_lists_that_do_not_fit_are_refused(hypotheses: list[str], references: list[str]) -> None:
     with pytest.raises(DataError):

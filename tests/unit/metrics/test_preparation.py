@@ -1,4 +1,6 @@
-"""Preparation of lines for tokenized BLEU: compared with Perl, where it is installed, and with known cases."""
+"""Preparation of lines for tokenized BLEU: compared with Perl, where it is installed, and with
+known cases.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="needs Perl
 def perl(program: str, lines: list[str]) -> list[str]:
     """Return the output of a Perl one-liner, which sees bytes, for each line."""
     text = "".join(f"{line}\n" for line in lines).encode()
-    done = subprocess.run(["perl", "-pe", program], input=text, capture_output=True, check=True, env={"LC_ALL": "C"})
+    done = subprocess.run(
+        ["perl", "-pe", program], input=text, capture_output=True, check=True, env={"LC_ALL": "C"}
+    )
     return done.stdout.decode().split("\n")[:-1]
 
 
@@ -42,7 +46,10 @@ def perl(program: str, lines: list[str]) -> list[str]:
         ("a--b", "a ##AT##-##AT## -b"),  # the second hyphen is \S too
         ("a - b", "a - b"),
         ("- 5 and x-", "- 5 and x-"),
-        ("a\u00a0-\u00a0b", "a\u00a0 ##AT##-##AT## \u00a0b"),  # a no-break space is no white space among bytes
+        (
+            "a\u00a0-\u00a0b",
+            "a\u00a0 ##AT##-##AT## \u00a0b",
+        ),  # a no-break space is no white space among bytes
         ("", ""),
     ],
 )
@@ -52,13 +59,27 @@ def test_compounds_are_split_on_bytes_once_without_overlaps(line: str, expected:
 
 @needs_perl
 def test_compounds_are_split_as_perl_splits_them() -> None:
-    lines = ["a-b-c-d-e", "a-é-b", "日-本-語", "x-\u0085-y", "U-Bahn-Station", "-a-", "a-\tb", "é-é-é-é", "a-𝔘-b-c"]
-    assert [split_compounds(line) for line in lines] == perl(r"s/(\S)-(\S)/$1 ##AT##-##AT## $2/g", lines)
+    lines = [
+        "a-b-c-d-e",
+        "a-é-b",
+        "日-本-語",
+        "x-\u0085-y",
+        "U-Bahn-Station",
+        "-a-",
+        "a-\tb",
+        "é-é-é-é",
+        "a-𝔘-b-c",
+    ]
+    assert [split_compounds(line) for line in lines] == perl(
+        r"s/(\S)-(\S)/$1 ##AT##-##AT## $2/g", lines
+    )
 
 
 @given(ONE_LINE)
 def test_splitting_compounds_only_adds_marks(line: str) -> None:
-    assert split_compounds(line).replace(" ##AT##-##AT## ", "-") == line.replace(" ##AT##-##AT## ", "-")
+    assert split_compounds(line).replace(" ##AT##-##AT## ", "-") == line.replace(
+        " ##AT##-##AT## ", "-"
+    )
 
 
 @needs_perl
@@ -88,7 +109,10 @@ def test_unicode_punctuation_leaves_the_low_quote() -> None:
     [
         ('Er sagte: "Ja."', "Er sagte : &quot; Ja . &quot;"),
         ("Das kostet 5,30 Euro, Dr. Meier.", "Das kostet 5,30 Euro , Dr. Meier ."),
-        ("Heute ist der 26.", "Heute ist der 26 ."),  # the last word's full stop is always split off
+        (
+            "Heute ist der 26.",
+            "Heute ist der 26 .",
+        ),  # the last word's full stop is always split off
         ("Am 26. Mai", "Am 26. Mai"),
         ("Und so z.B.", "Und so z.B ."),
         ("Nun ...", "Nun ..."),
@@ -114,7 +138,15 @@ def test_an_unknown_language_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("language", "tokenization"),
-    [("zh", "zh"), ("zh_CN", "zh"), ("cmn-Hant", "zh"), ("ja", "char"), ("th", "char"), ("de", "13a"), ("", "13a")],
+    [
+        ("zh", "zh"),
+        ("zh_CN", "zh"),
+        ("cmn-Hant", "zh"),
+        ("ja", "char"),
+        ("th", "char"),
+        ("de", "13a"),
+        ("", "13a"),
+    ],
 )
 def test_the_tokenization_of_a_language(language: str, tokenization: str) -> None:
     assert tokenization_of(language) == tokenization

@@ -12,9 +12,14 @@ from nmt_cli.errors import UsageError
 from nmt_cli.metrics.significance import TESTS, paired_test
 
 CHANCE = random.Random(5)
-REFERENCE = [" ".join(CHANCE.choices("der die das Haus Hund läuft geht schnell .".split(), k=9)) for _ in range(40)]
+REFERENCE = [
+    " ".join(CHANCE.choices("der die das Haus Hund läuft geht schnell .".split(), k=9))
+    for _ in range(40)
+]
 NAMED = [("reference", REFERENCE)]
-GOOD = [line if number % 4 else line.replace("Hund", "Katze") for number, line in enumerate(REFERENCE)]
+GOOD = [
+    line if number % 4 else line.replace("Hund", "Katze") for number, line in enumerate(REFERENCE)
+]
 BAD = [" ".join(reversed(line.split()[:7])) for line in REFERENCE]
 
 
@@ -35,8 +40,12 @@ def test_a_worse_system_is_told_from_the_baseline_and_the_same_is_not(test: str)
 def test_the_figures_are_sacrebleus(test: str) -> None:
     systems = [("good", GOOD), ("bad", BAD)]
     ours = paired_test(systems, NAMED, test, ["bleu"], samples=100)
-    signatures, theirs = PairedTest(systems, {"BLEU": BLEU()}, [REFERENCE], test_type=TESTS[test], n_samples=100)()
-    assert [comparison.p_value for comparison in ours] == [result.p_value for result in theirs["BLEU"]]
+    signatures, theirs = PairedTest(
+        systems, {"BLEU": BLEU()}, [REFERENCE], test_type=TESTS[test], n_samples=100
+    )()
+    assert [comparison.p_value for comparison in ours] == [
+        result.p_value for result in theirs["BLEU"]
+    ]
     assert [comparison.mean for comparison in ours] == [result.mean for result in theirs["BLEU"]]
     assert ours[0].signature == str(signatures["BLEU"])
 

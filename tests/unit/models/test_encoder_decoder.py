@@ -23,7 +23,11 @@ EXPERTS = {"d_model": 8, "d_ff": 10, "experts": 4, "experts_per_token": 3}
     [
         ("bytenet", "cpu", {"num_layers": 4, "d_model": 8}),
         ("convs2s", "cpu", CONVS2S),
-        ("gnmt", "meta", {"num_layers": 5, "d_model": 6}),  # there the counter sees the products of an LSTM
+        (
+            "gnmt",
+            "meta",
+            {"num_layers": 5, "d_model": 6},
+        ),  # there the counter sees the products of an LSTM
         ("moe", "cpu", {**EXPERTS, "d_hidden": 12}),  # and here if its output is projected
         ("moe_transformer", "cpu", {**EXPERTS, "num_heads": 2, "num_decoder_layers": 1}),
     ],
@@ -42,20 +46,33 @@ def test_operations_are_those_that_torch_counts(
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("bytenet", 2_584_710), ("deep_att", 2_576_064), ("gnmt", 2_633_016), ("convs2s", 2_632_192), ("moe", 2_567_296)],
+    [
+        ("bytenet", 2_584_710),
+        ("deep_att", 2_576_064),
+        ("gnmt", 2_633_016),
+        ("convs2s", 2_632_192),
+        ("moe", 2_567_296),
+    ],
 )
 def test_the_small_presets_are_as_large_as_the_small_transformer(name: str, count: int) -> None:
     """Which has 2,598,912 parameters; see docs/annexes/table2.md."""
     known = find("model", name).config.__dataclass_fields__
-    fields = {field: value for field, value in PRESETS[f"{name}_small"].differs.items() if field in known}
+    fields = {
+        field: value for field, value in PRESETS[f"{name}_small"].differs.items() if field in known
+    }
     model = built(name, vocabulary=10_000, device="meta", **fields)
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
-@pytest.mark.parametrize(("tied", "shared", "tables"), [(False, False, 3), (False, True, 3), (True, True, 1)])
+@pytest.mark.parametrize(
+    ("tied", "shared", "tables"), [(False, False, 3), (False, True, 3), (True, True, 1)]
+)
 def test_embeddings(tied: bool, shared: bool, tables: int) -> None:
     model = built("convs2s", shared=shared, tie_embeddings=tied, **CONVS2S)
-    assert len({id(table) for table in (model.source_embedding, model.target_embedding, model.output)}) == tables
+    assert (
+        len({id(table) for table in (model.source_embedding, model.target_embedding, model.output)})
+        == tables
+    )
 
 
 def test_kernels_of_self_attention_are_refused() -> None:

@@ -20,15 +20,21 @@ TARGET = torch.tensor([[2, 10, 11], [2, 12, 13]])
 Made = Callable[..., Transformer]
 
 
-@pytest.mark.parametrize("fields", [{"num_heads": 7}, {"num_heads": 7, "d_k": 4}, {"num_heads": 7, "d_v": 4}])
+@pytest.mark.parametrize(
+    "fields", [{"num_heads": 7}, {"num_heads": 7, "d_k": 4}, {"num_heads": 7, "d_v": 4}]
+)
 def test_heads_that_do_not_divide_the_width_are_refused(made: Made, fields: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match=r"--num-heads 7 does not divide --d-model 512.*--d-k and --d-v"):
+    with pytest.raises(
+        UsageError, match=r"--num-heads 7 does not divide --d-model 512.*--d-k and --d-v"
+    ):
         made(d_model=512, **fields)
 
 
 def test_widths_reach_the_matrices(made: Made) -> None:
     attention = made(d_k=3, d_v=5).encoder[0].self_attention
-    shapes = [tuple(w.weight.shape) for w in (attention.w_q, attention.w_k, attention.w_v, attention.w_o)]
+    shapes = [
+        tuple(w.weight.shape) for w in (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
+    ]
     assert shapes == [(6, 8), (6, 8), (10, 8), (8, 10)]
 
 
@@ -57,7 +63,9 @@ def test_threads_may_ask_for_attention_weights_at_a_time(made: Made) -> None:
 
 
 def bound_of(name: str, shape: torch.Size) -> float:
-    """Attention: Glorot's, with queries, keys and values as one matrix; feed-forward: PyTorch's own."""
+    """Attention: Glorot's, with queries, keys and values as one matrix; feed-forward: PyTorch's
+    own.
+    """
     outputs, inputs = shape
     if "feed_forward" in name:
         return float(inputs**-0.5)
@@ -82,9 +90,18 @@ def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(made: Made) -> N
 @pytest.mark.parametrize(("norm", "gated"), [("pre", False), ("post", True)])
 def test_sub_layers_may_start_at_zero(made: Made, norm: str, gated: bool) -> None:
     """Then the source does not matter, nor other positions; every other weight is as without."""
-    plain, zero = (made(norm=norm, gated_feed_forward=gated, zero_sublayers=each).eval() for each in (False, True))
-    changed = {name for name, p in plain.named_parameters() if not torch.equal(p, dict(zero.named_parameters())[name])}
-    outputs = {f"{name}.weight" for name, _ in plain.named_modules() if name.endswith((".w_o", ".outer"))}
+    plain, zero = (
+        made(norm=norm, gated_feed_forward=gated, zero_sublayers=each).eval()
+        for each in (False, True)
+    )
+    changed = {
+        name
+        for name, p in plain.named_parameters()
+        if not torch.equal(p, dict(zero.named_parameters())[name])
+    }
+    outputs = {
+        f"{name}.weight" for name, _ in plain.named_modules() if name.endswith((".w_o", ".outer"))
+    }
     assert (changed, len(outputs)) == (outputs, 2 * 2 + 2 * 3)
     torch.testing.assert_close(zero(SOURCE, TARGET), zero(SOURCE.flip(0), TARGET))
     assert not torch.allclose(plain(SOURCE, TARGET), plain(SOURCE.flip(0), TARGET))
@@ -97,13 +114,16 @@ def test_biases_are_where_they_are_asked_for(made: Made) -> None:
     )
     attentions = [f"encoder.{n}.self_attention" for n in range(2)]
     attentions += [f"decoder.{n}.{kind}_attention" for n in range(2) for kind in ("self", "cross")]
-    assert biased - plain == {f"{attention}.w_{letter}.bias" for attention in attentions for letter in "qkvo"}
+    assert biased - plain == {
+        f"{attention}.w_{letter}.bias" for attention in attentions for letter in "qkvo"
+    }
     assert output - plain == {"output_bias"}
 
 
 def test_learned_positions_are_one_table_a_side(made: Made) -> None:
     plain, learned = (
-        dict(made(positions=kind, max_positions=30).named_parameters()) for kind in ("sinusoidal", "learned")
+        dict(made(positions=kind, max_positions=30).named_parameters())
+        for kind in ("sinusoidal", "learned")
     )
     assert learned.keys() - plain.keys() == {"source_positions.weight", "target_positions.weight"}
     assert learned["source_positions.weight"].shape == (30, 8)

@@ -51,20 +51,29 @@ def test_all_of_a_training_step(attention: str, sentences: int, source: int, tar
 
 
 def test_base_model_by_hand() -> None:
-    """The usual estimate 6 N D, with N weights in matrices, where the products of attention are small."""
+    """The usual estimate 6 N D, with N weights in matrices, where the products of attention are
+    small.
+    """
     model = made(num_layers=6, d_model=512, d_ff=2048, num_heads=8, d_k=64, d_v=64)
     parts = model.training_flops(np.array([10]), np.array([10]))
     layers = 6 * (4 * 512**2 + 2 * 512 * 2048) + 6 * (8 * 512**2 + 2 * 512 * 2048)
-    outside_attention = sum(flops for part, flops in parts.items() if not part.endswith("attention"))
+    outside_attention = sum(
+        flops for part, flops in parts.items() if not part.endswith("attention")
+    )
     assert outside_attention == 6 * 10 * (layers + 30 * 512)
     assert parts["encoder attention"] == 6 * 6 * 2 * 10 * 10 * 512
 
 
 @pytest.mark.parametrize(("length", "expected"), [(3, 9), (5, 25), (6, 30), (100, 500)])
 def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
-    """r = 4: a position attends to itself and to two on either side. Each pair costs a multiply-add of each width."""
+    """r = 4: a position attends to itself and to two on either side. Each pair costs a multiply-add
+    of each width.
+    """
     lengths = np.array([length])
-    assert RestrictedAttention(RestrictedAttentionConfig(4)).flops(lengths, width=7) == 2 * 7 * expected
+    assert (
+        RestrictedAttention(RestrictedAttentionConfig(4)).flops(lengths, width=7)
+        == 2 * 7 * expected
+    )
     assert FullAttention().flops(lengths, width=7) == 2 * 7 * length**2
 
 
@@ -77,7 +86,9 @@ def test_an_odd_neighbourhood_reaches_no_farther_than_the_even_one_below() -> No
 
 def test_restricted_attention_costs_less_than_full_where_sentences_are_long() -> None:
     lengths = np.array([400])
-    full, restricted = (made(a).training_flops(lengths, lengths) for a in (None, RestrictedAttentionConfig(8)))
+    full, restricted = (
+        made(a).training_flops(lengths, lengths) for a in (None, RestrictedAttentionConfig(8))
+    )
     assert restricted["encoder attention"] * 400 == full["encoder attention"] * 9
     assert restricted["cross attention"] == full["cross attention"]
     assert torch.tensor([full[part] >= restricted[part] for part in full]).all()

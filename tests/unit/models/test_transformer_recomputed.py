@@ -20,7 +20,9 @@ from nmt_cli.models.transformer import DecoderLayer
 def test_the_updates_are_the_same_bit_for_bit(
     precision: str, packed: bool, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With every kind of dropout. Each layer is computed twice in an update, and once in validation."""
+    """With every kind of dropout. Each layer is computed twice in an update, and once in
+    validation.
+    """
     forward, calls = DecoderLayer.forward, []
 
     def counted(*arguments: Any) -> torch.Tensor:
@@ -30,14 +32,21 @@ def test_the_updates_are_the_same_bit_for_bit(
     monkeypatch.setattr(DecoderLayer, "forward", counted)
     if packed:
         like_a_gpu(monkeypatch)
-    settings = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.2, "precision": precision}
+    settings = {
+        "dropout": 0.3,
+        "attention_dropout": 0.2,
+        "feed_forward_dropout": 0.2,
+        "precision": precision,
+    }
     counts = []
     for name, again in (("kept", False), ("again", True)):
         calls.clear()
         run(tiny_data, tmp_path / name, **settings, compile=False, gradient_checkpointing=again)
         counts.append([calls.count(training) for training in (True, False)])
     assert counts[1] == [2 * counts[0][0], counts[0][1]]
-    kept, again = (checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("kept", "again"))
+    kept, again = (
+        checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("kept", "again")
+    )
     assert all(torch.equal(again[name], weight) for name, weight in kept.items())
 
 

@@ -70,20 +70,33 @@ FORMS = {
     "NFD": ("der Hund la\u0308uft", "der Hund läuft"),
     "full width": ("Ｚｗｅｉ Ｈｕｎｄｅ", "Zwei Hunde"),
     "ligature": ("au\ufb00allen", "auffallen"),
-    "zero-width space and byte-order mark": ("\ufeffein Hu\u200bnd \u200b im\ufeff Park", "ein Hund im Park"),
+    "zero-width space and byte-order mark": (
+        "\ufeffein Hu\u200bnd \u200b im\ufeff Park",
+        "ein Hund im Park",
+    ),
     "spaces": ("  ein\u00a0  Hund \t", "ein Hund"),
-    "soft hyphen, word joiner, marks of direction": ("\u2067e\u00adin\u2069 \u202aHu\u2060nd\ufe0f", "ein Hund"),
+    "soft hyphen, word joiner, marks of direction": (
+        "\u2067e\u00adin\u2069 \u202aHu\u2060nd\ufe0f",
+        "ein Hund",
+    ),
     "controls": ("ein\tHu\x01nd", "ein Hund"),
 }
 
 
-@pytest.mark.parametrize("settings", [*({"subwords": kind} for kind in KINDS), {"moses": True, "lowercase": True}])
+@pytest.mark.parametrize(
+    "settings", [*({"subwords": kind} for kind in KINDS), {"moses": True, "lowercase": True}]
+)
 def test_every_form_of_a_character_has_the_same_ids(settings: dict[str, Any]) -> None:
     pairs = [*PAIRS, *((plain, plain) for _, plain in FORMS.values())]
-    task, raw = (learned(pairs, vocab_size=50, normalization=rule, **settings) for rule in ("nmt_nfkc", "none"))
+    task, raw = (
+        learned(pairs, vocab_size=50, normalization=rule, **settings)
+        for rule in ("nmt_nfkc", "none")
+    )
     odd, plain = (list(forms) for forms in zip(*FORMS.values(), strict=True))
     for line, expected in FORMS.values():
-        assert task.normalise(Example(line, line, "")) == task.normalise(Example(expected, expected, ""))
+        assert task.normalise(Example(line, line, "")) == task.normalise(
+            Example(expected, expected, "")
+        )
         assert task.encode_source(line) == task.encode_target(line) == task.encode_source(expected)
         assert UNK not in task.encode_source(line)
         assert encode_prefix(task, f"\u200b{line}\u00a0") == encode_prefix(task, f"{expected} ")
@@ -150,9 +163,12 @@ def test_vocabularies_are_adopted_by_language(separate: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "flag"), [({"subwords": "unigram"}, "--subwords unigram"), ({"vocab_size": 61}, "--vocab-size 61")]
+    ("settings", "flag"),
+    [({"subwords": "unigram"}, "--subwords unigram"), ({"vocab_size": 61}, "--vocab-size 61")],
 )
-def test_settings_that_contradict_a_vocabulary_are_refused(settings: dict[str, Any], flag: str) -> None:
+def test_settings_that_contradict_a_vocabulary_are_refused(
+    settings: dict[str, Any], flag: str
+) -> None:
     with pytest.raises(UsageError, match=f"{flag} contradicts --subwords-from"):
         made(**{"vocab_size": 10000, **settings}).adopt(learned())
 
@@ -160,7 +176,10 @@ def test_settings_that_contradict_a_vocabulary_are_refused(settings: dict[str, A
 def test_a_default_given_by_the_user_is_not_changed() -> None:
     saved = learned(subwords="wordpiece")
     made(vocab_size=10000).adopt(saved)
-    with pytest.raises(UsageError, match="--subwords bpe contradicts --subwords-from, which was made with wordpiece"):
+    with pytest.raises(
+        UsageError,
+        match="--subwords bpe contradicts --subwords-from, which was made with wordpiece",
+    ):
         made(vocab_size=10000).adopt(saved, chosen={"subwords"})
 
 
@@ -183,7 +202,11 @@ def test_a_default_given_by_the_user_is_not_changed() -> None:
         ("w" * 10, "w" * 51, "length ratio"),
         ("w" * 10 + " " * 50, "w" * 10, None),
         # Seven words against one: fused German is no reason to drop a pair.
-        ("four hundred thousand two hundred thirty-one", "vierhunderttausendzweihunderteinunddreißig", None),
+        (
+            "four hundred thousand two hundred thirty-one",
+            "vierhunderttausendzweihunderteinunddreißig",
+            None,
+        ),
         ("same", "same", None),
     ],
 )
@@ -203,12 +226,15 @@ def test_first_reason_that_holds(source: str, target: str, reason: str | None) -
         ("w " * 9999, "w", {"max_words": 0, "max_characters": 0, "max_ratio": 0}, None),
     ],
 )
-def test_cleaning_follows_the_config(source: str, target: str, settings: dict[str, Any], reason: str | None) -> None:
+def test_cleaning_follows_the_config(
+    source: str, target: str, settings: dict[str, Any], reason: str | None
+) -> None:
     assert made(**settings).rejection(Example(source, target, "")) == reason
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"source_lang": ""}, "--source-lang is needed"), ({"target_lang": "en"}, "both 'en'")]
+    ("settings", "message"),
+    [({"source_lang": ""}, "--source-lang is needed"), ({"target_lang": "en"}, "both 'en'")],
 )
 def test_languages_are_needed(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -236,14 +262,21 @@ def test_bleu_is_sacrebleus_13a() -> None:
     }
     assert task.evaluate(references, references) == pytest.approx({"bleu": 100.0, "exact": 100.0})
     lowered = [line.lower() for line in references]
-    assert made(lowercase=True).evaluate(lowered, references) == pytest.approx({"bleu": 100.0, "exact": 100.0})
+    assert made(lowercase=True).evaluate(lowered, references) == pytest.approx(
+        {"bleu": 100.0, "exact": 100.0}
+    )
     assert task.evaluate([references[0], *lowered[1:]], references)["exact"] == 50.0
     assert task.evaluate(lowered, references)["bleu"] < 90
-    assert task.evaluate(["\u00e9"], ["e\u0301 "])["exact"] == 100.0  # one text, as `nmt score --metric exact` has it
+    assert (
+        task.evaluate(["\u00e9"], ["e\u0301 "])["exact"] == 100.0
+    )  # one text, as `nmt score --metric exact` has it
 
 
 def test_bleu_of_chinese_and_thai_is_not_of_words_between_spaces() -> None:
-    hypotheses, references = ["我们到公园去散步。", "他买了一本书。"], ["我们去公园散步。", "他买了一本新书。"]
+    hypotheses, references = (
+        ["我们到公园去散步。", "他买了一本书。"],
+        ["我们去公园散步。", "他买了一本新书。"],
+    )
     for language, tokenization in (("zh", "zh"), ("th", "char")):
         task = made(target_lang=language)
         assert task.tokenization == tokenization
@@ -253,11 +286,15 @@ def test_bleu_of_chinese_and_thai_is_not_of_words_between_spaces() -> None:
 
 
 def test_golden_ids() -> None:
-    """A saved vocabulary gives the same ids in every version; this one was saved before there was --normalization."""
+    """A saved vocabulary gives the same ids in every version; this one was saved before there was
+    --normalization.
+    """
     task = TranslationTask.load(Path(__file__).parent / "golden_translation")
     assert task.config.normalization == "none"
     assert task.encode_source("Ｚｗｅｉ") != task.encode_source("Zwei")
-    golden = json.loads((Path(__file__).parent / "golden_translation" / "ids.json").read_text(encoding="utf-8"))
+    golden = json.loads(
+        (Path(__file__).parent / "golden_translation" / "ids.json").read_text(encoding="utf-8")
+    )
     assert len(golden) == len(translation._PROBES) + len(PAIRS[:3])
     for line, ids in golden.items():
         assert task.encode_source(line) == ids["source"]
@@ -272,7 +309,11 @@ def test_a_task_of_version_1_0_keeps_its_normalization(tmp_path: Path) -> None:
     golden = json.loads((folder / "ids.json").read_text(encoding="utf-8"))
     assert len(golden) == 7
     for line, (source, target, prefix) in golden.items():
-        assert [task.encode_source(line), task.encode_target(line), list(encode_prefix(task, line))] == [
+        assert [
+            task.encode_source(line),
+            task.encode_target(line),
+            list(encode_prefix(task, line)),
+        ] == [
             source,
             target,
             prefix,
@@ -282,7 +323,9 @@ def test_a_task_of_version_1_0_keeps_its_normalization(tmp_path: Path) -> None:
     adopting.save(tmp_path)
     again = TranslationTask.load(tmp_path)
     assert again.config.normalization_version == task.config.normalization_version == 1
-    assert again.encode_source("a  dog") == task.encode_source("a  dog") != task.encode_source("a dog")
+    assert (
+        again.encode_source("a  dog") == task.encode_source("a  dog") != task.encode_source("a dog")
+    )
     assert made().config.normalization_version == 2
     assert again.difference(learned()) is not None
 

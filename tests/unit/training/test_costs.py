@@ -1,4 +1,6 @@
-"""The cost of a run, summed over devices that may change; their rates: given, the paper's, measured."""
+"""The cost of a run, summed over devices that may change; their rates: given, the paper's,
+measured.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ ONE = CostMeter(Rates(sustained=2.0, peak=50.0, source="measured on a matrix pro
 
 
 def test_seconds_count_once_for_each_device() -> None:
-    assert EIGHT.of(3.0) == Totals(seconds=3.0, device_seconds=24.0, flops_as_table2=240e12, possible_flops=2400e12)
+    assert EIGHT.of(3.0) == Totals(
+        seconds=3.0, device_seconds=24.0, flops_as_table2=240e12, possible_flops=2400e12
+    )
 
 
 def test_utilisation_is_the_share_of_the_possible_flops() -> None:
@@ -30,8 +34,12 @@ def test_the_description_agrees_with_the_sums() -> None:
     total.add(ONE.of(6.0))
     described = ONE.describe(total)
     assert described["devices"] == 1
-    assert described["device_hours"] * 3600 * described["sustained_tflops_of_a_device"] == pytest.approx(252)
-    assert described["device_hours"] * 3600 * described["peak_tflops_of_a_device"] == pytest.approx(2700)
+    assert described["device_hours"] * 3600 * described[
+        "sustained_tflops_of_a_device"
+    ] == pytest.approx(252)
+    assert described["device_hours"] * 3600 * described["peak_tflops_of_a_device"] == pytest.approx(
+        2700
+    )
     before = EIGHT.describe(Totals())
     assert (before["device_hours"], before["sustained_tflops_of_a_device"]) == (0, 10)
 
@@ -46,7 +54,9 @@ def test_given_before_the_papers_before_measured(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(costs, "measured_rate", measure)
     assert device_rates(CPU, "float32", 5.0, 6.0) == Rates(5.0, 6.0, "given by flags")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P100-PCIE-16GB")
-    assert device_rates(GPU, "bfloat16", None, None) == Rates(9.5, 9.5, "the paper's rate of a P100")
+    assert device_rates(GPU, "bfloat16", None, None) == Rates(
+        9.5, 9.5, "the paper's rate of a P100"
+    )
     assert device_rates(GPU, "bfloat16", None, 19.0) == Rates(
         9.5, 19.0, "given by flags, else the paper's rate of a P100"
     )

@@ -1,4 +1,6 @@
-"""The objective of an update, and gradients in float16, in which autocast has every product on a CPU, too."""
+"""The objective of an update, and gradients in float16, in which autocast has every product on a
+CPU, too.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ class Adding(nn.Linear):
 
 
 def test_terms_of_layers_are_added_for_each_target_token() -> None:
-    """Then the division by the tokens of an update leaves their mean. The negative log-likelihood is as it was."""
+    """Then the division by the tokens of an update leaves their mean. The negative log-likelihood
+    is as it was.
+    """
     model = nn.Sequential(nn.Linear(2, 2), Adding(2, 3, bias=False), Adding(3, 2, bias=False))
     loss = Loss(torch.tensor(5.0), torch.tensor(4.0), num_tokens=7)
     batch: Any = SimpleNamespace(source=torch.zeros(1))
     total, nll = Objective(model, lambda model, batch: loss, "float32")(batch)
-    torch.testing.assert_close(total, 5 + 7 * sum(layer.weight.square().sum() for layer in (model[1], model[2])))
+    torch.testing.assert_close(
+        total, 5 + 7 * sum(layer.weight.square().sum() for layer in (model[1], model[2]))
+    )
     assert nll == 4
 
 
@@ -66,8 +72,12 @@ def saved(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("steep")
-def test_overflows_lower_the_scale_and_a_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
-    """The first part ends between two of them. They are no updates, but do not count as ones that failed."""
+def test_overflows_lower_the_scale_and_a_run_resumes_bit_for_bit(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    """The first part ends between two of them. They are no updates, but do not count as ones that
+    failed.
+    """
     settings = FLOAT16 | {"non_finite_budget": 0, "save_every": 2, "log_every": 2}
     run(tiny_data, tmp_path / "whole", **settings)
     run(tiny_data, tmp_path / "parts", **settings | {"max_steps": 2})
@@ -93,5 +103,7 @@ def test_a_gradient_that_no_scale_can_help_stops_the_run(
     steep: type[Steep], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steep, "power", 100)
-    with pytest.raises(TrainingError, match=r"step 18: loss [\d.]+ and gradient norm (inf|nan) are not finite"):
+    with pytest.raises(
+        TrainingError, match=r"step 18: loss [\d.]+ and gradient norm (inf|nan) are not finite"
+    ):
         run(tiny_data, tmp_path / "run", **FLOAT16, non_finite_budget=1, max_steps=30)

@@ -43,7 +43,9 @@ def test_repeated_sentences_count() -> None:
         ({"max_steps": 50, "max_epochs": 3}, 45, 3),
     ],
 )
-def test_stages_have_epochs_of_their_own_lengths(settings: dict[str, int], steps: int, epochs: float) -> None:
+def test_stages_have_epochs_of_their_own_lengths(
+    settings: dict[str, int], steps: int, epochs: float
+) -> None:
     """Two epochs of 20 updates, and then of 5."""
 
     class Stages(Sentences):

@@ -18,16 +18,30 @@ def running() -> RunState:
         step=50_000,
         epoch=1,
         gradient_norm=0.5,
-        total=Totals(target_tokens=10**9, seconds=5e4, flops=4.06e18, flops_as_table2=1.24e19, possible_flops=4e20),
-        window=Totals(2.5e6 * 3.6, 2.5e6 * 2.0, 2_500_000, 2_400_000, 50.0, 1e17, 400.0, 1.2e16, 4e17),
+        total=Totals(
+            target_tokens=10**9,
+            seconds=5e4,
+            flops=4.06e18,
+            flops_as_table2=1.24e19,
+            possible_flops=4e20,
+        ),
+        window=Totals(
+            2.5e6 * 3.6, 2.5e6 * 2.0, 2_500_000, 2_400_000, 50.0, 1e17, 400.0, 1.2e16, 4e17
+        ),
     )
 
 
 def test_a_line_of_metrics() -> None:
-    """Costs are those of the run, the loss and the utilisation those since the last line; epochs count from 1."""
+    """Costs are those of the run, the loss and the utilisation those since the last line; epochs
+    count from 1.
+    """
     record = Reporter(quiet=True).record(running(), 7e-4, {"validation_bleu": 20.0})
     assert (record["flops"], record["flops_as_table2"]) == (4.06e18, 1.24e19)
-    assert (record["loss"], record["model_flop_utilisation"], record["target_tokens_per_second"]) == (3.6, 0.25, 50_000)
+    assert (
+        record["loss"],
+        record["model_flop_utilisation"],
+        record["target_tokens_per_second"],
+    ) == (3.6, 0.25, 50_000)
     assert (record["epoch"], record["validation_bleu"]) == (2, 20.0)
 
 
@@ -36,15 +50,24 @@ def test_a_log_line_has_a_clock_and_fits_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     reporter = Reporter()
-    values = {"validation_loss": 2.0, "validation_perplexity": 3.0, "validation_nll": 1.1, "validation_bleu": 25.678}
+    values = {
+        "validation_loss": 2.0,
+        "validation_perplexity": 3.0,
+        "validation_nll": 1.1,
+        "validation_bleu": 25.678,
+    }
     reporter.show(reporter.record(running(), 7e-4, values))
     line = capsys.readouterr().err
-    assert re.match(r"\d\d:\d\d:\d\d step 50,000 epoch 2 loss 3.600 ppl 7.389 lr 7.00e-04 50,000 tok/s\n", line)
+    assert re.match(
+        r"\d\d:\d\d:\d\d step 50,000 epoch 2 loss 3.600 ppl 7.389 lr 7.00e-04 50,000 tok/s\n", line
+    )
     assert line.endswith("\n  validation: loss 2 ppl 3 bleu 25.68\n")
     assert max(map(len, line.split("\n"))) <= 80
 
 
-def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_bar_labels_its_times_and_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TERM", "xterm")
     reporter, screen = Reporter(), io.StringIO()
     reporter.console = Console(file=screen, force_terminal=True, width=80, color_system=None)
@@ -61,7 +84,9 @@ def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pyte
     assert screen.getvalue().endswith("\x1b[2K")  # the bar is erased at the end
 
 
-def test_the_hours_to_come_are_measured_over_the_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_hours_to_come_are_measured_over_the_first_steps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Of this process, but the first one; the update of a step is counted a step later."""
     reporter, state = Reporter(), RunState(step=500, total=Totals(seconds=1e6))
     said = {}

@@ -57,7 +57,9 @@ def test_updates_are_made_while_a_checkpoint_is_written(
 def test_a_checkpoint_waits_for_the_copies_of_a_gpu(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for its stream makes each copy of what a tensor was then, but not before its event is waited for."""
+    """A stand-in for its stream makes each copy of what a tensor was then, but not before its event
+    is waited for.
+    """
     run(tiny_data, tmp_path / "whole")
     copy, buffers, started = torch.Tensor.copy_, set(), []
 
@@ -86,7 +88,9 @@ def test_a_checkpoint_waits_for_the_copies_of_a_gpu(
     run(tiny_data, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     tensors = checkpoint.load_training(checkpoint.locate(tmp_path / "run")).tensors
-    assert len(buffers) == len(tensors) + len(checkpoint.load_weights(checkpoint.locate(tmp_path / "run")))
+    assert len(buffers) == len(tensors) + len(
+        checkpoint.load_weights(checkpoint.locate(tmp_path / "run"))
+    )
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_the_run(
@@ -112,7 +116,9 @@ def test_the_last_epoch_ends_a_run(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "run", **exact, max_epochs=2)
     run(tiny_data, tmp_path / "whole", **exact, max_epochs=2)
     records = tiny_run.metrics(tmp_path / "whole")
-    assert [(record["epoch"], record["target_tokens"]) for record in records] == [(2, 2 * target_tokens(tiny_data))]
+    assert [(record["epoch"], record["target_tokens"]) for record in records] == [
+        (2, 2 * target_tokens(tiny_data))
+    ]
     newest = [checkpoint.locate(tmp_path / name) for name in ("run", "whole")]
     first, second = map(checkpoint.load_weights, newest)
     assert all(torch.equal(first[name], weight) for name, weight in second.items())
@@ -132,8 +138,12 @@ class Ranks:
         return lambda: list(flags)
 
 
-@pytest.mark.parametrize(("size", "answers"), [(1, [[True], [False], [True]]), (3, [[False], [True], [False]])])
-def test_several_ranks_act_on_the_flags_of_the_step_before(size: int, answers: list[list[bool]]) -> None:
+@pytest.mark.parametrize(
+    ("size", "answers"), [(1, [[True], [False], [True]]), (3, [[False], [True], [False]])]
+)
+def test_several_ranks_act_on_the_flags_of_the_step_before(
+    size: int, answers: list[list[bool]]
+) -> None:
     run: Any = SimpleNamespace(world=Ranks(size), flags=lambda: [False])
     assert [Run.agree(run, flag) for flag in (True, False, True)] == answers
 

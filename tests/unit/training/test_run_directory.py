@@ -45,7 +45,9 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [".lock", "config.json", "metrics.jsonl", "summary.json"])
 @pytest.mark.parametrize("make", [Path.symlink_to, lambda path, _: os.mkfifo(path)])
-def test_files_of_a_run_are_regular_files(tmp_path: Path, name: str, make: Callable[[Path, Path], None]) -> None:
+def test_files_of_a_run_are_regular_files(
+    tmp_path: Path, name: str, make: Callable[[Path, Path], None]
+) -> None:
     """A link empties or replaces nothing that it leads to, and a pipe is not waited for."""
     (tmp_path / "thesis").write_text("mine")
     place = tmp_path / "run"
@@ -97,21 +99,32 @@ def test_what_others_keep_beside_checkpoints_stays(tiny_data: Path, tmp_path: Pa
     out.mkdir()
     (out / "checkpoints").symlink_to(scratch)
     scratch.mkdir()
-    mine = [".venv.old", ".venv.part", ".trash.gone", "best-model", ".step-00000001.backup", ".x.nmt-old"]
+    mine = [
+        ".venv.old",
+        ".venv.part",
+        ".trash.gone",
+        "best-model",
+        ".step-00000001.backup",
+        ".x.nmt-old",
+    ]
     for name in mine:
         (scratch / name).mkdir()
         (scratch / name / "mine").touch()
     run(tiny_data, out, keep_last=1)
     for name in (".step-00000001.part", ".step-00000001.nmt-gone", ".best-00000001.nmt-part"):
         shutil.copytree(scratch / "step-00000002", scratch / name)
-    (scratch / "step-00000002").rename(scratch / ".step-00000002.old")  # by version 1.0, which was killed
+    (scratch / "step-00000002").rename(
+        scratch / ".step-00000002.old"
+    )  # by version 1.0, which was killed
     run(tiny_data, out, max_steps=3, keep_last=1)
     assert all((scratch / name / "mine").exists() for name in mine)
     best = checkpoint.read_contents(out / "best").step
     assert {path.name for path in scratch.iterdir()} == {*mine, "step-00000003", f"best-{best:08}"}
 
 
-def test_the_best_checkpoint_without_links(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_checkpoint_without_links(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RUN/best is a copy, which moves on. Where there are links again, it becomes one."""
 
     def unknown(*_: object, **__: object) -> None:
@@ -147,7 +160,11 @@ def test_a_folder_of_the_user_in_the_place_of_the_best_stays(
     else:
         shutil.rmtree(out / "best")
         (out / "best").write_text("mine")
-    before = {path: path.read_bytes() for path in [out / "best", *(out / "best").rglob("*")] if path.is_file()}
+    before = {
+        path: path.read_bytes()
+        for path in [out / "best", *(out / "best").rglob("*")]
+        if path.is_file()
+    }
     run(tiny_data, out, max_steps=3)
     assert f"{out / 'best'} is not a checkpoint of this run" in capsys.readouterr().err
     assert all(path.read_bytes() == content for path, content in before.items())
@@ -158,13 +175,21 @@ def test_metrics_are_json_and_damaged_lines_are_dropped(tiny_data: Path, tmp_pat
     metrics = tmp_path / "metrics.jsonl"
     lines = metrics.read_text().splitlines()
     deep = "[" * 200_000
-    metrics.write_text("\n".join([lines[0].replace('"lr":', '"x": NaN, "lr":'), deep, '{"step": NaN}', *lines[1:], ""]))
+    metrics.write_text(
+        "\n".join(
+            [lines[0].replace('"lr":', '"x": NaN, "lr":'), deep, '{"step": NaN}', *lines[1:], ""]
+        )
+    )
     run(tiny_data, tmp_path, max_steps=3)
-    assert [line["step"] for line in tiny_run.metrics(tmp_path)] == [0, 1, 2, 3][-len(tiny_run.metrics(tmp_path)) :]
+    assert [line["step"] for line in tiny_run.metrics(tmp_path)] == [0, 1, 2, 3][
+        -len(tiny_run.metrics(tmp_path)) :
+    ]
     directory = RunDirectory(tmp_path / "new")
     directory.path.mkdir()
     directory.append_metrics({"step": 1, "loss": float("nan"), "nested": [float("inf"), 1.5]})
     directory.write_summary({"best": float("-inf")})
     directory.release()
-    assert (tmp_path / "new" / "metrics.jsonl").read_text() == '{"step": 1, "loss": null, "nested": [null, 1.5]}\n'
+    assert (
+        tmp_path / "new" / "metrics.jsonl"
+    ).read_text() == '{"step": 1, "loss": null, "nested": [null, 1.5]}\n'
     assert json.loads((tmp_path / "new" / "summary.json").read_text()) == {"best": None}

@@ -1,4 +1,6 @@
-"""What the device and the size of the model suggest: precision, which a resumed run keeps, and compiled layers."""
+"""What the device and the size of the model suggest: precision, which a resumed run keeps, and
+compiled layers.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,22 @@ def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("modules", "named"), [({"growth": "my_package.growth"}, "my_package.growth"), ({}, "an annex of nmt")]
+    ("modules", "named"),
+    [({"growth": "my_package.growth"}, "my_package.growth"), ({}, "an annex of nmt")],
 )
-def test_a_setting_of_a_missing_package(tmp_path: Path, modules: dict[str, str], named: str) -> None:
-    """The run would go on without what it was started with. Runs of version 1.0 do not say where a setting is from."""
+def test_a_setting_of_a_missing_package(
+    tmp_path: Path, modules: dict[str, str], named: str
+) -> None:
+    """The run would go on without what it was started with. Runs of version 1.0 do not say where a
+    setting is from.
+    """
     registry.discover()
     training = {"precision": "float32", "growth": 3}
     content = {"training": training, "data": {"path": "data"}, "imports": [], "modules": modules}
     (tmp_path / CONFIG).write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=f"its setting training.growth needs .*{named}.* Install it, or name it"):
+    with pytest.raises(
+        UsageError, match=f"its setting training.growth needs .*{named}.* Install it, or name it"
+    ):
         configuration(TrainOptions(out=tmp_path), {})
 
 
@@ -50,7 +59,9 @@ def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:
     data = shutil.copytree(tiny_data, tmp_path / "data")
     open_data([str(data)])
     manifest = json.loads((data / "manifest.json").read_text())
-    manifest["task"]["vocabularies"]["target"]["sha256"] = "0" * 64  # that of the data, not that of `task`
+    manifest["task"]["vocabularies"]["target"]["sha256"] = (
+        "0" * 64
+    )  # that of the data, not that of `task`
     (data / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="task: not the vocabularies of these data"):
         open_data([str(data)])
@@ -77,7 +88,9 @@ def test_a_component_without_the_base_class_is_refused(
     sizes = SIZES if kind == "criterion" else {}
     config = configuration(TrainOptions(), sizes | {"device": "cpu", kind: "bare"})
     base = kind.capitalize()
-    with pytest.raises(UsageError, match=rf"--{kind} bare: .*Bare must be a subclass of nmt_cli\.plugins\.{base}"):
+    with pytest.raises(
+        UsageError, match=rf"--{kind} bare: .*Bare must be a subclass of nmt_cli\.plugins\.{base}"
+    ):
         built(config, tiny_data)
 
 
@@ -103,7 +116,9 @@ def test_a_preparation_changes_the_model_before_its_optimizer_is_made(
     config = configuration(TrainOptions(), SIZES | {"device": "cpu", "only_the_first": used})
     run = built(config, tiny_data)
     assert config.to_json()["training"]["only_the_first"] is used
-    trained = [parameter for group in run.trainer.optimizer.param_groups for parameter in group["params"]]
+    trained = [
+        parameter for group in run.trainer.optimizer.param_groups for parameter in group["params"]
+    ]
     everything = list(run.model.parameters())
     assert list(map(id, trained)) == list(map(id, everything[:1] if used else everything))
     assert run.contents["origin"] == ({"path": "of the preparation"} if used else None)

@@ -42,7 +42,9 @@ def test_invalid_values_are_refused(place: str, value: Any) -> None:
 
 
 def judged(measure: str, figures: list[dict[str, float]]) -> list[tuple[int, int]]:
-    """Return the best step and the validations since, after each validation; the first one is at step 1."""
+    """Return the best step and the validations since, after each validation; the first one is at
+    step 1.
+    """
     state = RunState()
     after = []
     for state.step, values in enumerate(figures, start=1):
@@ -54,9 +56,23 @@ def judged(measure: str, figures: list[dict[str, float]]) -> list[tuple[int, int
 def test_an_equal_score_is_no_improvement() -> None:
     """Also if the loss is better."""
     scores = [(30.0, 5.0), (20.0, 4.0), (30.0, 3.0), (30.5, 9.0)]
-    assert judged("bleu", [{"bleu": b, "loss": loss} for b, loss in scores]) == [(1, 0), (1, 1), (1, 2), (4, 0)]
-    assert judged("loss", [{"loss": loss} for loss in (3.0, 3.0, 2.9, 3.1)]) == [(1, 0), (1, 1), (3, 0), (3, 1)]
-    assert judged("loss", [{"loss": loss} for loss in (math.nan, 3.0, math.nan)]) == [(0, 1), (2, 0), (2, 1)]
+    assert judged("bleu", [{"bleu": b, "loss": loss} for b, loss in scores]) == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (4, 0),
+    ]
+    assert judged("loss", [{"loss": loss} for loss in (3.0, 3.0, 2.9, 3.1)]) == [
+        (1, 0),
+        (1, 1),
+        (3, 0),
+        (3, 1),
+    ]
+    assert judged("loss", [{"loss": loss} for loss in (math.nan, 3.0, math.nan)]) == [
+        (0, 1),
+        (2, 0),
+        (2, 1),
+    ]
 
 
 def test_the_loss_decides_while_scores_are_0() -> None:

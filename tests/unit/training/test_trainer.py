@@ -1,4 +1,6 @@
-"""The training loop: it resumes bit for bit, skips updates that are not finite, and stops after a signal."""
+"""The training loop: it resumes bit for bit, skips updates that are not finite, and stops after a
+signal.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,9 @@ def test_a_run_that_stopped_between_two_log_lines_resumes_bit_for_bit(
     assert contents(tmp_path / "parts") == contents(whole)
 
 
-def test_a_run_without_its_last_checkpoint_repeats_the_steps(tiny_data: Path, tmp_path: Path, whole: Path) -> None:
+def test_a_run_without_its_last_checkpoint_repeats_the_steps(
+    tiny_data: Path, tmp_path: Path, whole: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out, symlinks=True)
     for newest in out.glob("checkpoints/*-00000012"):
@@ -67,15 +73,22 @@ def test_a_run_without_its_last_checkpoint_repeats_the_steps(tiny_data: Path, tm
 
 def test_only_the_last_checkpoints_and_the_best_are_kept(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "run", keep_last=2)
-    assert [path.name for path in checkpoint.checkpoints_of(tmp_path / "run")] == ["step-00000008", "step-00000012"]
+    assert [path.name for path in checkpoint.checkpoints_of(tmp_path / "run")] == [
+        "step-00000008",
+        "step-00000012",
+    ]
     validations = {
-        line["step"]: line["validation_loss"] for line in metrics(tmp_path / "run") if "validation_loss" in line
+        line["step"]: line["validation_loss"]
+        for line in metrics(tmp_path / "run")
+        if "validation_loss" in line
     }
     best = min(validations, key=lambda step: validations[step])
     assert checkpoint.read_contents(tmp_path / "run" / "best").step == best
 
 
-def test_patience_stops_a_run_and_says_so(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_patience_stops_a_run_and_says_so(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The first validation is the best; the two after it are equal."""
     changes = {"max_steps": 100, "learning_rate_scale": 0.0, "patience": 2}
     for _ in range(2):
@@ -96,22 +109,35 @@ def test_other_settings_are_refused_by_name(tiny_data: Path, tmp_path: Path) -> 
     assert metrics(tmp_path / "run")[-1]["step"] == 3
 
 
-def test_a_run_with_settings_of_an_earlier_version_is_resumed(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_with_settings_of_an_earlier_version_is_resumed(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     run(tiny_data, tmp_path / "run", max_steps=2)
     config = tmp_path / "run" / "config.json"
     recorded = json.loads(config.read_text())
-    del recorded["model"]["max_positions"], recorded["training"]["patience"]  # newer than the run: the defaults
+    del (
+        recorded["model"]["max_positions"],
+        recorded["training"]["patience"],
+    )  # newer than the run: the defaults
     config.write_text(json.dumps(recorded))
-    with pytest.raises(UsageError, match=r"settings: --model\.max-positions was 1,024, now 4\. Resume"):
+    with pytest.raises(
+        UsageError, match=r"settings: --model\.max-positions was 1,024, now 4\. Resume"
+    ):
         run(tiny_data, tmp_path / "run", max_positions=4)
     run(tiny_data, tmp_path / "run", max_steps=3, log_every=1)
     assert metrics(tmp_path / "run")[-1]["step"] == 3
 
 
-def test_a_resumed_run_keeps_its_fingerprint(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By which `nmt average` knows its checkpoints, though a newer version, with more settings, gives another."""
+def test_a_resumed_run_keeps_its_fingerprint(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which `nmt average` knows its checkpoints, though a newer version, with more settings,
+    gives another.
+    """
     run(tiny_data, tmp_path / "run", max_steps=2)
-    monkeypatch.setattr("nmt_cli.training.start.describe", lambda *parts: {**describe(*parts), "run": "another"})
+    monkeypatch.setattr(
+        "nmt_cli.training.start.describe", lambda *parts: {**describe(*parts), "run": "another"}
+    )
     run(tiny_data, tmp_path / "run", max_steps=4)
     first, second = map(checkpoint.read_contents, checkpoint.checkpoints_of(tmp_path / "run"))
     assert first.run == second.run != "another"
@@ -126,7 +152,9 @@ def test_a_directory_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
-def test_a_signal_stops_and_saves_the_run(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_stops_and_saves_the_run(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the update that follows; tests/faults has signals at steps that validate and save."""
     steps = {"max_steps": 6, "save_every": 6, "log_every": 1}
     run(tiny_data, tmp_path / "whole", **steps)
@@ -157,7 +185,11 @@ class Poisoned(LabelSmoothedCrossEntropy):
     def __call__(self, model: Any, batch: Batch) -> Loss:
         loss = super().__call__(model, batch)
         Poisoned.calls += torch.is_grad_enabled()
-        return Loss(loss.total * float("nan"), loss.nll, loss.num_tokens) if Poisoned.calls % 3 == 0 else loss
+        return (
+            Loss(loss.total * float("nan"), loss.nll, loss.num_tokens)
+            if Poisoned.calls % 3 == 0
+            else loss
+        )
 
 
 @pytest.fixture
@@ -171,21 +203,29 @@ def _poison() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_poison")
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_updates_that_are_not_finite_are_skipped_and_counted(precision: str, tiny_data: Path, tmp_path: Path) -> None:
+def test_updates_that_are_not_finite_are_skipped_and_counted(
+    precision: str, tiny_data: Path, tmp_path: Path
+) -> None:
     run(tiny_data, tmp_path / "run", micro_batches=1, max_steps=9, precision=precision)
     assert metrics(tmp_path / "run")[-1]["skipped"] == 3
     assert all(torch.isfinite(tensor).all() for tensor in weights(tmp_path / "run").values())
 
 
 @pytest.mark.usefixtures("_poison")
-def test_too_many_of_them_stop_the_run_and_name_the_sentences(tiny_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"step 9: .* not finite; sentences \d+.*step-00000008") as stopped:
+def test_too_many_of_them_stop_the_run_and_name_the_sentences(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        TrainingError, match=r"step 9: .* not finite; sentences \d+.*step-00000008"
+    ) as stopped:
         run(tiny_data, tmp_path / "run", micro_batches=1, non_finite_budget=2)
     assert stopped.value.exit_code == 1
     assert checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step == 8
 
 
-def test_losses_are_read_one_update_late(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_read_one_update_late(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the next update was started, or before something is logged or saved."""
     events: list[str] = []
     accumulate, start_sum = Trainer.accumulate, World.start_sum
@@ -216,8 +256,12 @@ class Waits(TorchDispatchMode):
 
     count = 0
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += any(name in str(function) for name in ("_local_scalar_dense", "nonzero", "masked_select"))
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.count += any(
+            name in str(function) for name in ("_local_scalar_dense", "nonzero", "masked_select")
+        )
         return function(*args, **kwargs or {})
 
 
@@ -236,7 +280,15 @@ def test_an_update_reads_nothing_from_its_device(
 
         monkeypatch.setattr(Trainer, name, counted)
     like_a_gpu(monkeypatch)
-    run(tiny_data, tmp_path / "run", max_steps=3, dropout=0.0, clip_norm=1.0, precision=precision, compile=False)
+    run(
+        tiny_data,
+        tmp_path / "run",
+        max_steps=3,
+        dropout=0.0,
+        clip_norm=1.0,
+        precision=precision,
+        compile=False,
+    )
     assert waits.count == 0
     with waits:
         assert torch.ones(2).sum().item() == len(torch.ones(2).nonzero())
@@ -257,7 +309,14 @@ def test_the_host_does_not_wait_for_the_gpu(
 
     monkeypatch.setattr(Run, "next", strict)
     try:
-        run(tiny_data, tmp_path / "run", device="cuda", clip_norm=clip_norm, save_every=12, log_every=12)
+        run(
+            tiny_data,
+            tmp_path / "run",
+            device="cuda",
+            clip_norm=clip_norm,
+            save_every=12,
+            log_every=12,
+        )
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert metrics(tmp_path / "run")[-1]["step"] == 12
@@ -269,7 +328,9 @@ def test_the_first_update_has_its_learning_rate(
     """A device may keep the rate in a tensor of its own, as a CUDA graph does."""
     rates = []
 
-    def change(_: Any, plain: Callable[[torch.Tensor], None], optimizer: torch.optim.Optimizer, __: Any) -> Any:
+    def change(
+        _: Any, plain: Callable[[torch.Tensor], None], optimizer: torch.optim.Optimizer, __: Any
+    ) -> Any:
         optimizer.param_groups[0]["lr"] = torch.zeros(())
 
         def changed(sums: torch.Tensor) -> None:
@@ -280,13 +341,25 @@ def test_the_first_update_has_its_learning_rate(
 
     monkeypatch.setattr(type(fast(torch.device("cpu"))), "change", change)
     run(tiny_data, tmp_path / "run", max_steps=3)
-    assert rates == pytest.approx([rates[0], 2 * rates[0], 3 * rates[0]])  # a linear warm-up: equation 3
+    assert rates == pytest.approx(
+        [rates[0], 2 * rates[0], 3 * rates[0]]
+    )  # a linear warm-up: equation 3
     assert rates[0] > 0
 
 
-def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: bins in place of padded sentences; only rounding differs, and not after a restart."""
-    exact = {"dropout": 0.0, "precision": "float32", "micro_batches": None, "num_layers": 1, "compile": False}
+def test_packed_batches_give_the_same_updates(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: bins in place of padded sentences; only rounding differs, and not after a
+    restart.
+    """
+    exact = {
+        "dropout": 0.0,
+        "precision": "float32",
+        "micro_batches": None,
+        "num_layers": 1,
+        "compile": False,
+    }
     run(tiny_data, tmp_path / "padded", **exact)
     like_a_gpu(monkeypatch)
     run(tiny_data, tmp_path / "packed", **exact)
@@ -302,9 +375,15 @@ def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, m
 def test_a_micro_batch_without_weight_has_no_loss() -> None:
     """A rank repeats one where others have more, so that all make as many passes."""
     losses = {"real": torch.tensor([3.0, 2.0]), "repeated": torch.tensor([30.0, 20.0])}
-    gradients = SimpleNamespace(clear=lambda: None, add=lambda batch, weight: losses[batch], finish=list)
+    gradients = SimpleNamespace(
+        clear=lambda: None, add=lambda batch, weight: losses[batch], finish=list
+    )
     trainer: Any = SimpleNamespace(
         gradients=gradients, config=SimpleNamespace(seed=1), world=World(0, 1, torch.device("cpu"))
     )
-    share: Any = [MicroBatch(0, "real", 0.5), MicroBatch(0, "repeated", 0.0), MicroBatch(1, "real", 0.5)]  # type: ignore[arg-type]
+    share: Any = [
+        MicroBatch(0, "real", 0.5),
+        MicroBatch(0, "repeated", 0.0),
+        MicroBatch(1, "real", 0.5),
+    ]  # type: ignore[arg-type]
     assert Trainer.accumulate(trainer, share, step=1).tolist() == [6.0, 4.0, 0.0]

@@ -38,7 +38,9 @@ run = partial(tiny_run.run, max_steps=10, save_every=2)
 
 def validations(run: Path, name: str) -> dict[int, float]:
     lines = tiny_run.metrics(run)
-    return {line["step"]: line[f"validation_{name}"] for line in lines if f"validation_{name}" in line}
+    return {
+        line["step"]: line[f"validation_{name}"] for line in lines if f"validation_{name}" in line
+    }
 
 
 def best_of(run: Path) -> int:
@@ -54,8 +56,12 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     return given
 
 
-def test_the_largest_bleu_is_the_best(scores: dict[int, float], tiny_data: Path, tmp_path: Path) -> None:
-    """The first of equal ones, although the loss falls all the time. `--validation-bleu` is not needed."""
+def test_the_largest_bleu_is_the_best(
+    scores: dict[int, float], tiny_data: Path, tmp_path: Path
+) -> None:
+    """The first of equal ones, although the loss falls all the time. `--validation-bleu` is not
+    needed.
+    """
     run(tiny_data, tmp_path / "run", best_by="bleu")
     assert validations(tmp_path / "run", "bleu") == scores
     losses = validations(tmp_path / "run", "loss")
@@ -67,7 +73,9 @@ def test_the_largest_bleu_is_the_best(scores: dict[int, float], tiny_data: Path,
 def test_the_largest_share_of_exact_outputs_is_the_best(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = iter([{"bleu": 9.0, "exact": 1.0}, {"bleu": 8.0, "exact": 2.0}, {"bleu": 10.0, "exact": 2.0}])
+    left = iter(
+        [{"bleu": 9.0, "exact": 1.0}, {"bleu": 8.0, "exact": 2.0}, {"bleu": 10.0, "exact": 2.0}]
+    )
     monkeypatch.setattr(TranslationTask, "evaluate", lambda *_: next(left))
     run(tiny_data, tmp_path / "run", best_by="exact", max_steps=6)
     assert validations(tmp_path / "run", "exact") == {2: 1.0, 4: 2.0, 6: 2.0}
@@ -75,17 +83,48 @@ def test_the_largest_share_of_exact_outputs_is_the_best(
 
 
 def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
-    """By `nmt translate` and the sacrebleu command. A stopped run goes on to the same files, bit for bit."""
+    """By `nmt translate` and the sacrebleu command. A stopped run goes on to the same files, bit
+    for bit.
+    """
     prefixes = {split: str(tiny_data.parent / split) for split in ("train", "valid")}
     data, translated = tmp_path / "data", tmp_path / "translated"
-    options = PrepareOptions(out=data, train=(prefixes["train"],), valid=prefixes["valid"], workers=1)
-    prepare(options, {"source_lang": "de", "target_lang": "en", "vocab_size": 120})  # English numbers have many words
-    settings = {"d_model": 32, "micro_batches": 1, "save_every": 15, "max_steps": 30, "best_by": "bleu"}
+    options = PrepareOptions(
+        out=data, train=(prefixes["train"],), valid=prefixes["valid"], workers=1
+    )
+    prepare(
+        options, {"source_lang": "de", "target_lang": "en", "vocab_size": 120}
+    )  # English numbers have many words
+    settings = {
+        "d_model": 32,
+        "micro_batches": 1,
+        "save_every": 15,
+        "max_steps": 30,
+        "best_by": "bleu",
+    }
     run(data, tmp_path / "run", **settings)
     source, reference = data / "valid.source.txt", data / "valid.target.txt"
-    code, _, err = nmt("translate", tmp_path / "run" / "best", "--beam", 1, "--input", source, "--output", translated)
+    code, _, err = nmt(
+        "translate",
+        tmp_path / "run" / "best",
+        "--beam",
+        1,
+        "--input",
+        source,
+        "--output",
+        translated,
+    )
     assert code == 0, err
-    command = [sys.executable, "-m", "sacrebleu", str(reference), "-i", str(translated), "-b", "-w", "12"]
+    command = [
+        sys.executable,
+        "-m",
+        "sacrebleu",
+        str(reference),
+        "-i",
+        str(translated),
+        "-b",
+        "-w",
+        "12",
+    ]
     found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert found > 0
     recorded = validations(tmp_path / "run", "bleu")
@@ -97,7 +136,9 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
 
 
 def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
-    """Not over batches, which have different numbers of tokens, and without dropout. The loss of a token is its id."""
+    """Not over batches, which have different numbers of tokens, and without dropout. The loss of a
+    token is its id.
+    """
     batches, network = [], torch.nn.Module()
 
     def criterion(model: Any, batch: Batch) -> Loss:
@@ -108,10 +149,14 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
 
     world = World(0, 1, torch.device("cpu"))
     objective = Objective(network, criterion, "float32")  # type: ignore[arg-type]
-    found = validation_loss(objective, Corpus.open(tiny_data, "train"), world, load_batch, tokens=4096)
+    found = validation_loss(
+        objective, Corpus.open(tiny_data, "train"), world, load_batch, tokens=4096
+    )
     assert network.training
     mean = torch.cat(batches).mean().item()
-    assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)
+    assert mean != pytest.approx(
+        torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4
+    )
     assert (found["loss"], found["nll"]) == pytest.approx((2 * mean, mean))
     assert found["perplexity"] == pytest.approx(math.exp(mean))
 
@@ -131,7 +176,9 @@ def other_validation_data(tiny_data: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder set."""
+    """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder
+    set.
+    """
     left = iter([1.0, 1.1, 5.0, 4.0, 4.5])
     monkeypatch.setattr(validation, "validation_loss", lambda *_: {"loss": next(left)})
 
@@ -149,13 +196,19 @@ def as_in_version_1_0(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_validation_set_begins_the_best_anew(
-    losses: None, tiny_data: Path, other_validation_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    losses: None,
+    tiny_data: Path,
+    other_validation_data: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Once, also if it is stopped again. `--patience` counts from there."""
     run(tiny_data, tmp_path / "run", max_steps=4, patience=2)
     for steps in (6, 10):
         run(other_validation_data, tmp_path / "run", max_steps=steps, patience=2)
-        assert ("warning: the validation set is another one" in capfd.readouterr().err) is (steps == 6)
+        assert ("warning: the validation set is another one" in capfd.readouterr().err) is (
+            steps == 6
+        )
     assert validations(tmp_path / "run", "loss") == {2: 1.0, 4: 1.1, 6: 5.0, 8: 4.0, 10: 4.5}
     assert best_of(tmp_path / "run") == 8
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -184,7 +237,9 @@ def test_another_tokenization_of_bleu_begins_the_best_anew(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """As of a run of version 1.0 into Chinese, unless its best checkpoint is chosen by something else."""
+    """As of a run of version 1.0 into Chinese, unless its best checkpoint is chosen by something
+    else.
+    """
     run(tiny_data, tmp_path / "run", max_steps=4, best_by="bleu")
     monkeypatch.setattr(translation, "tokenization_of", lambda _: "zh")
     run(tiny_data, tmp_path / "run", max_steps=6, best_by="bleu")
@@ -210,13 +265,18 @@ def test_the_best_checkpoint_stays_without_a_validation_set(
 def test_ranks_with_other_validation_sets_are_refused(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(World, "gather", lambda _, value: [value, (*value[:-1], "another validation set")])
+    monkeypatch.setattr(
+        World, "gather", lambda _, value: [value, (*value[:-1], "another validation set")]
+    )
     with pytest.raises(TrainingError, match="do not read the same files"):
         run(tiny_data, tmp_path / "run")
 
 
 def test_all_figures_of_the_best_validation_are_in_the_summary(
-    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Not the largest BLEU. The last lines say that the loss became worse."""
     left = iter([(3.0, 7.5), (2.0, 8.5), (2.5, 9.5)])
@@ -229,7 +289,11 @@ def test_all_figures_of_the_best_validation_are_in_the_summary(
     monkeypatch.setattr(validation, "translation_scores", lambda *_: {})
     run(tiny_data, tmp_path / "run", max_steps=6, validation_bleu=True)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["best_validation_loss"], summary["best_validation_bleu"], summary["best_step"]) == (2.0, 8.5, 4)
+    assert (
+        summary["best_validation_loss"],
+        summary["best_validation_bleu"],
+        summary["best_step"],
+    ) == (2.0, 8.5, 4)
     err = capfd.readouterr().err
     assert "validation BLEU: sacreBLEU's of greedy outputs, tokenization 13a\n" in err
     assert "best validation loss 2.000, bleu 8.500 at step 4" in err

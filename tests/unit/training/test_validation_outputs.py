@@ -38,7 +38,10 @@ class Lines:
 
 
 def test_the_outputs_are_those_of_greedy_translation(
-    trained: tuple[Any, Any], tiny_checkpoint: Path, nmt: Callable[..., tuple[int, str, str]], tmp_path: Path
+    trained: tuple[Any, Any],
+    tiny_checkpoint: Path,
+    nmt: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
 ) -> None:
     """By `nmt translate --beam 1`, in the order of the lines."""
     model, task = trained
@@ -53,8 +56,12 @@ def test_the_outputs_are_those_of_greedy_translation(
     task.evaluate = evaluate
     assert translation_scores(model, task, corpus, ALONE) == {"bleu": 25.0}
     assert model.training
-    (tmp_path / "source").write_text("".join(f"{line}\n" for line in Lines.sources), encoding="utf-8")
-    code, out, err = nmt("translate", tiny_checkpoint, "--beam", 1, "--input", tmp_path / "source", "--device", "cpu")
+    (tmp_path / "source").write_text(
+        "".join(f"{line}\n" for line in Lines.sources), encoding="utf-8"
+    )
+    code, out, err = nmt(
+        "translate", tiny_checkpoint, "--beam", 1, "--input", tmp_path / "source", "--device", "cpu"
+    )
     assert code == 0, err
     assert scored == out.splitlines()
     assert len(set(scored)) > 3
@@ -80,7 +87,9 @@ def test_the_ranks_share_the_lines(trained: tuple[Any, Any]) -> None:
     assert scored[-2] == scored[-1]
 
 
-def test_dropout_is_off(trained: tuple[Any, Any], tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_is_off(
+    trained: tuple[Any, Any], tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, task = trained
     seen = []
 

@@ -1,4 +1,6 @@
-"""The engine ctranslate2: search by CTranslate2, in a model that `nmt export --to ctranslate2` wrote."""
+"""The engine ctranslate2: search by CTranslate2, in a model that `nmt export --to ctranslate2`
+wrote.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ from nmt_cli.registry import component_of
 from nmt_cli.task import Task
 
 FORMAT = "ctranslate2"
-POSITIONS = 2048  # rows of an export's tables of positions: the longest source and the longest output, with EOS
+# Rows of an export's tables of positions: the longest source and the longest output, with EOS.
+POSITIONS = 2048
 AHEAD = 2  # batches that are started for each thread; an interruption waits for them
 
 Ids = Sequence[int]
@@ -40,8 +43,8 @@ Ids = Sequence[int]
 def load(loading: Loading) -> CTranslate2Engine:
     """See `Load` in `decoding/engine.py`.
 
-    Takes an export, too. The export of a checkpoint is kept beside it. `workers` are threads, each of which translates
-    a batch, by default one for each core.
+    Takes an export, too. The export of a checkpoint is kept beside it. `workers` are threads, each
+    of which translates a batch, by default one for each core.
     """
     if len(loading.checkpoints) != 1:
         raise UsageError("CTranslate2 cannot be used with an ensemble: give one checkpoint")
@@ -51,16 +54,20 @@ def load(loading: Loading) -> CTranslate2Engine:
     threads = default_workers(device) if loading.workers is None else loading.workers
     dtype = "float32" if loading.dtype == "auto" else loading.dtype
     if loading.options.settings(task).beam > 1:
-        # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers no other order.
+        # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers
+        # no other order.
         loading.say(
-            "CTranslate2's beam search ranks by length^alpha, and without the probability of the unknown word, so a "
-            "few outputs may differ from nmt's own, and many where the vocabulary lacks words of the text"
+            "CTranslate2's beam search ranks by length^alpha, and without the probability of the "
+            "unknown word, so a "
+            "few outputs may differ from nmt's own, and many where the vocabulary lacks words of "
+            "the text"
         )
     return load_engine(folder, task, device, dtype, threads, loading.scores)
 
 
 def kept_export(path: Path, say: Callable[[str], None]) -> Path:
-    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write it if it is not.
+    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write
+    it if it is not.
 
     Raises:
         UsageError: it cannot be written there, or `path` is another export.
@@ -77,7 +84,8 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
             return place
         if not os.access(folder.parent, os.W_OK):
             raise UsageError(
-                f"{folder.parent}: cannot be written, and the export of a checkpoint is kept there. Export it to "
+                f"{folder.parent}: cannot be written, and the export of a checkpoint is kept "
+                "there. Export it to "
                 f"another place: {command_line('export', folder, '--to', FORMAT, '--out', 'DIR')}"
             )
         say(f"exporting to {place}, which is kept")
@@ -97,7 +105,10 @@ def tokens_of(task: Task) -> tuple[list[str], list[str]]:
     for side, tokens in (("source", source), ("target", target)):
         token, count = Counter(tokens).most_common(1)[0]
         if count > 1:
-            raise UsageError(f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {shown(token)} twice")
+            raise UsageError(
+                f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {shown(token)} "
+                "twice"
+            )
     return source, target
 
 
@@ -118,7 +129,9 @@ def load_engine(
     except ValueError as error:
         raise UsageError(f"--dtype {dtype}: CTranslate2: {error}") from error
     except RuntimeError as error:
-        raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
+        raise NmtError(
+            f"{folder}: CTranslate2 cannot load this model: {error}. Export it again."
+        ) from error
     return CTranslate2Engine(task, translator, *tokens_of(task), device, scores)
 
 
@@ -140,8 +153,9 @@ class _Output:
 class CTranslate2Engine:
     """An `Engine`.
 
-    With `scores`, the scores of outputs and of their tokens are computed in another pass over them. Without, there are
-    no token scores, and the scores leave out what the search did not allow, such as the unknown word.
+    With `scores`, the scores of outputs and of their tokens are computed in another pass over them.
+    Without, there are no token scores, and the scores leave out what the search did not allow, such
+    as the unknown word.
     """
 
     task: Task
@@ -164,29 +178,38 @@ class CTranslate2Engine:
                     raise UsageError(f"{flags_of(config)} cannot be used with --engine ctranslate2")
         if options.max_source_length >= POSITIONS:
             raise UsageError(
-                f"--max-source-length {options.max_source_length}: CTranslate2 has positions for {POSITIONS - 1} tokens"
+                f"--max-source-length {options.max_source_length}: CTranslate2 has positions for "
+                f"{POSITIONS - 1} tokens"
             )
 
     def search(
-        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
+        self,
+        batches: Sequence[Sequence[Request]],
+        search: SearchSettings,
+        options: TranslateOptions,
     ) -> Iterator[list[list[Hypothesis]]]:
         """See `Engine`.
 
-        CTranslate2 divides a log-probability by length^alpha during the search. Of the hypotheses that it found, the
-        best by the penalty of section 6.1 are returned, as `beam_search` orders them.
+        CTranslate2 divides a log-probability by length^alpha during the search. Of the hypotheses
+        that it found, the best by the penalty of section 6.1 are returned, as `beam_search` orders
+        them.
         """
         started: deque[tuple[Sequence[Request], list[Any]]] = deque()
         for requests in batches:
             if any(request.prefix for request in requests):
                 raise UsageError("prefixes cannot be used with --engine ctranslate2")
-            batch = [request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests]
+            batch = [
+                request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests
+            ]
             started.append((batch, self._start(batch, search, options.get("no_repeat_ngram") or 0)))
             if len(started) > AHEAD * self.parallel:
                 yield self._finish(*started.popleft(), search)
         while started:
             yield self._finish(*started.popleft(), search)
 
-    def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+    def log_probabilities(
+        self, sources: Sequence[Ids], targets: Sequence[Ids]
+    ) -> list[list[float]]:
         """Return the log-probability of each token of each target, and of EOS after them."""
         with _named_errors():
             results = self.translator.score_batch(
@@ -196,7 +219,9 @@ class CTranslate2Engine:
             )
         return [result.log_probs for result in results]
 
-    def _start(self, batch: Sequence[Request], search: SearchSettings, no_repeat_ngram: int) -> list[Any]:
+    def _start(
+        self, batch: Sequence[Request], search: SearchSettings, no_repeat_ngram: int
+    ) -> list[Any]:
         """Have CTranslate2 translate a batch in one of its threads; return the results to come."""
         longest = max(request.limit for request in batch) + 1  # EOS
         results: list[Any] = self.translator.translate_batch(
@@ -209,26 +234,39 @@ class CTranslate2Engine:
             max_decoding_length=longest,
             no_repeat_ngram_size=no_repeat_ngram,
             disable_unk=not search.unknown,
-            suppress_sequences=[[SPECIAL_SYMBOLS[PAD]], [SPECIAL_SYMBOLS[BOS]], *self._never(search)],
+            suppress_sequences=[
+                [SPECIAL_SYMBOLS[PAD]],
+                [SPECIAL_SYMBOLS[BOS]],
+                *self._never(search),
+            ],
             max_input_length=0,
             return_end_token=True,
             return_scores=True,
         )
         return results
 
-    def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchSettings) -> list[list[Hypothesis]]:
+    def _finish(
+        self, batch: Sequence[Request], results: list[Any], search: SearchSettings
+    ) -> list[list[Hypothesis]]:
         """Wait for the results of a batch; return its outputs."""
         with _named_errors():
             finished = [result.result() for result in results]
-        rows = [self._best(request, result, search) for request, result in zip(batch, finished, strict=True)]
+        rows = [
+            self._best(request, result, search)
+            for request, result in zip(batch, finished, strict=True)
+        ]
         if self.scores:
             self._score(batch, rows, search.alpha)
-        return [[Hypothesis(output.ids, output.score, output.token_scores) for output in row] for row in rows]
+        return [
+            [Hypothesis(output.ids, output.score, output.token_scores) for output in row]
+            for row in rows
+        ]
 
     def _best(self, request: Request, result: Any, search: SearchSettings) -> list[_Output]:
         """Return the `nbest` best outputs of a result.
 
-        There are fewer if some that were cut are the same: CTranslate2 searches up to the largest limit of the batch.
+        There are fewer if some that were cut are the same: CTranslate2 searches up to the largest
+        limit of the batch.
         """
         outputs = []
         for words, score in zip(result.hypotheses, result.scores, strict=True):
@@ -247,12 +285,17 @@ class CTranslate2Engine:
         scores = self.log_probabilities(sources, [output.ids for row in rows for output in row])
         for output, token_scores in zip(chain.from_iterable(rows), scores, strict=True):
             output.token_scores = token_scores if output.ended else token_scores[:-1]
-            output.score = math.fsum(output.token_scores) / _penalty(len(output.token_scores), alpha)
+            output.score = math.fsum(output.token_scores) / _penalty(
+                len(output.token_scores), alpha
+            )
         for row in rows:
             row.sort(key=_Output.order)
 
     def _never(self, search: SearchSettings) -> list[list[str]]:
-        return [[token] for token in self.target_tokens[len(self.target_tokens) - search.never_generated :]]
+        return [
+            [token]
+            for token in self.target_tokens[len(self.target_tokens) - search.never_generated :]
+        ]
 
     @cached_property
     def _ids(self) -> dict[str, int]:

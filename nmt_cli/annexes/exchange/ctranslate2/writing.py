@@ -1,7 +1,7 @@
 """CTranslate2: a Transformer as its `TransformerSpec`, whose layers compute what ours do.
 
-Attention without biases and tables of positions are part of that specification, so the weights go as they are. Queries,
-keys and values of the same input are one matrix.
+Attention without biases and tables of positions are part of that specification, so the weights go
+as they are. Queries, keys and values of the same input are one matrix.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from ctranslate2.specs.model_spec import LayerSpec, index_spec
 from numpy.typing import NDArray
 from torch import nn
 
-from nmt_cli.annexes.exchange.ctranslate2.engine import POSITIONS, CTranslate2Engine, load_engine, tokens_of
+from nmt_cli.annexes.exchange.ctranslate2.engine import (
+    POSITIONS,
+    CTranslate2Engine,
+    load_engine,
+    tokens_of,
+)
 from nmt_cli.annexes.exchange.export.comparison import Comparison, expressible
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
@@ -28,7 +33,8 @@ from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
-_MODULES = {  # of a layer: by CTranslate2's name the modules here whose outputs stand side by side there
+# Of a layer: by CTranslate2's name the modules here whose outputs stand side by side there.
+_MODULES = {
     "self_attention/linear_0": ["self_attention.w_q", "self_attention.w_k", "self_attention.w_v"],
     "self_attention/linear_1": ["self_attention.w_o"],
     "self_attention/layer_norm": ["around_self_attention.norm"],
@@ -44,11 +50,16 @@ _MODULES = {  # of a layer: by CTranslate2's name the modules here whose outputs
 
 
 def export(
-    model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
+    model: nn.Module,
+    task: Task,
+    samples: Sequence[str],
+    folder: Path,
+    quantization: str = "float32",
 ) -> Sequence[str]:
     """See `formats.py`.
 
-    The model is compared in float32. Then its weights are written in `quantization`, whose rounding has no bound.
+    The model is compared in float32. Then its weights are written in `quantization`, whose rounding
+    has no bound.
     """
     transformer = expressible(model, "CTranslate2")
     write(transformer, task, folder)
@@ -60,7 +71,9 @@ def export(
         write(transformer, task, folder, quantization)
         outputs = _greedy(_engine(folder, task), comparison)
         equal = sum(map(eq, outputs, comparison.outputs))
-        report.append(f"greedy outputs with weights in {quantization}: {equal} of {len(outputs)} equal")
+        report.append(
+            f"greedy outputs with weights in {quantization}: {equal} of {len(outputs)} equal"
+        )
     return report
 
 
@@ -75,7 +88,9 @@ def _greedy(engine: CTranslate2Engine, comparison: Comparison) -> list[list[int]
 
 
 def write(model: Transformer, task: Task, folder: Path, quantization: str = "float32") -> None:
-    """Write the model and its vocabularies to the existing directory `folder`, as CTranslate2 reads them."""
+    """Write the model and its vocabularies to the existing directory `folder`, as CTranslate2 reads
+    them.
+    """
     spec = converted(model)
     source_tokens, target_tokens = tokens_of(task)
     spec.register_source_vocabulary(source_tokens)
@@ -108,7 +123,9 @@ def converted(model: Transformer) -> TransformerSpec:
         _set(spec.encoder.layer_norm, model.encoder_norm)
         _set(spec.decoder.layer_norm, model.decoder_norm)
     spec.config.add_source_eos = True
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_SYMBOLS[i] for i in (UNK, BOS, EOS))
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
+        SPECIAL_SYMBOLS[i] for i in (UNK, BOS, EOS)
+    )
     spec.config.decoder_start_token = SPECIAL_SYMBOLS[BOS]
     spec.config.layer_norm_epsilon = model.encoder[0].around_feed_forward.norm.eps
     return spec
@@ -125,7 +142,11 @@ def _set_layers(specs: Sequence[LayerSpec], layers: Iterable[nn.Module]) -> None
 def _set(spec: LayerSpec, *modules: Any) -> None:
     """Set a normalisation, or a product whose outputs are those of `modules`, side by side."""
     weight = np.concatenate([_array(module.weight) for module in modules])
-    bias = None if modules[0].bias is None else np.concatenate([_array(module.bias) for module in modules])
+    bias = (
+        None
+        if modules[0].bias is None
+        else np.concatenate([_array(module.bias) for module in modules])
+    )
     if isinstance(modules[0], nn.LayerNorm):
         spec.gamma, spec.beta = weight, bias
     else:

@@ -17,9 +17,15 @@ class ExportOptions:
     """Write a checkpoint for another program, and check it there."""
 
     checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
-    to: str = option(REQUIRED, "The program: CTranslate2, or Hugging Face Transformers.", choices=sorted(FORMATS.names))
+    to: str = option(
+        REQUIRED,
+        "The program: CTranslate2, or Hugging Face Transformers.",
+        choices=sorted(FORMATS.names),
+    )
     out: Path = option(REQUIRED, "The directory to write.", metavar="DIR")
-    quantization: str = option("float32", "Type of the weights in a CTranslate2 model.", choices=QUANTIZATIONS)
+    quantization: str = option(
+        "float32", "Type of the weights in a CTranslate2 model.", choices=QUANTIZATIONS
+    )
     overwrite: bool = option(False, "Replace an earlier export.")
     imports: tuple[str, ...] = import_option()
 
@@ -38,7 +44,9 @@ def export(options: ExportOptions) -> None:
     if folder != options.checkpoint:
         say(f"{options.checkpoint}: using {folder}")
     to, quantization = options.to, options.quantization
-    write_export(folder, to, options.out, quantization=quantization, overwrite=options.overwrite, say=say)
+    write_export(
+        folder, to, options.out, quantization=quantization, overwrite=options.overwrite, say=say
+    )
     say(f"exported {folder} to {options.out}")
 
 

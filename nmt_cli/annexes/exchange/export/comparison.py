@@ -20,15 +20,22 @@ from nmt_cli.models.transformer import Transformer
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
 
-TOLERANCE = 1e-3  # between log-probabilities (natural) of a token: float32 products in different orders
+TOLERANCE = (
+    1e-3  # between log-probabilities (natural) of a token: float32 products in different orders
+)
 
 Ids = Sequence[int]
 
 
 def expressible(model: nn.Module, program: str) -> Transformer:
-    """Return the model; raise UsageError unless it is a Transformer with the paper's attention, and no squared ReLU."""
+    """Return the model; raise UsageError unless it is a Transformer with the paper's attention, and
+    no squared ReLU.
+    """
     if not isinstance(model, Transformer) or type(model.config) is not TransformerConfig:
-        raise UsageError(f"{program} has no model like this one, a {type(model).__name__}: --model transformer only")
+        raise UsageError(
+            f"{program} has no model like this one, a {type(model).__name__}: --model transformer "
+            "only"
+        )
     config, attention = model.config, component_of(model.attention).name
     width = config.d_model / config.num_heads
     refuse(
@@ -44,7 +51,9 @@ def expressible(model: nn.Module, program: str) -> Transformer:
 
 
 def refuse(program: str, needed: Mapping[str, Any]) -> None:
-    """Raise UsageError if the model needs one of these flags, of which `program` has no counterpart."""
+    """Raise UsageError if the model needs one of these flags, of which `program` has no
+    counterpart.
+    """
     for name, there in needed.items():
         if there:
             raise UsageError(f"{program} has no {name}: this model cannot be exported to it")
@@ -63,12 +72,18 @@ class Comparison:
     def __init__(self, model: Any, task: Task, samples: Sequence[str], program: str) -> None:
         self.model, self.program = model, program
         self.sources: list[list[int]] = [task.encode_source(line) for line in samples]
-        self.limits = [task.max_length(len(ids)) for ids in self.sources]  # the maximum length of each output
+        self.limits = [
+            task.max_length(len(ids)) for ids in self.sources
+        ]  # the maximum length of each output
         rows = pad([[*ids, EOS] for ids in self.sources])
         found = beam_search(model.decodable("float32"), rows, self.limits, SearchSettings(beam=1))
-        self.outputs: list[list[int]] = [best[0].tokens for best in found]  # greedy, without the unknown word
+        self.outputs: list[list[int]] = [
+            best[0].tokens for best in found
+        ]  # greedy, without the unknown word
 
-    def report(self, log_probabilities: Sequence[Sequence[float]], outputs: Sequence[Ids]) -> list[str]:
+    def report(
+        self, log_probabilities: Sequence[Sequence[float]], outputs: Sequence[Ids]
+    ) -> list[str]:
         """Compare what the other program computed; return lines that say how far it agrees.
 
         Args:
@@ -76,25 +91,35 @@ class Comparison:
             outputs: its greedy outputs.
 
         Raises:
-            CheckpointError: a log-probability differs by more than is allowed, or an output does where its tokens are
-                not equally probable.
+            CheckpointError: a log-probability differs by more than is allowed, or an output does
+                where its tokens are not equally probable.
         """
         ours, theirs = self.log_probabilities(self.outputs), self.log_probabilities(outputs)
         worst = _largest_difference(ours, log_probabilities)
         if not self._allows(worst):
             raise CheckpointError(
-                f"{self.program} computes other log-probabilities than nmt: they differ by up to {worst:.2g}, at most "
+                f"{self.program} computes other log-probabilities than nmt: they differ by up to "
+                f"{worst:.2g}, at most "
                 f"{max(TOLERANCE, self._rounding):.2g} is expected. Nothing was exported."
             )
-        different = [i for i, (a, b) in enumerate(zip(self.outputs, outputs, strict=True)) if [*a] != [*b]]
+        different = [
+            i for i, (a, b) in enumerate(zip(self.outputs, outputs, strict=True)) if [*a] != [*b]
+        ]
         for i in different:
             pairs = zip([*self.outputs[i], EOS], [*outputs[i], EOS], strict=False)
             at = next(place for place, (a, b) in enumerate(pairs) if a != b)
             if not self._allows(abs(ours[i][at] - theirs[i][at])):
-                raise CheckpointError(f"{self.program} translates a sentence differently. Nothing was exported.")
-        ties = f"; {len(different)} chose another of two tokens of equal probability" if different else ""
+                raise CheckpointError(
+                    f"{self.program} translates a sentence differently. Nothing was exported."
+                )
+        ties = (
+            f"; {len(different)} chose another of two tokens of equal probability"
+            if different
+            else ""
+        )
         return [
-            f"log-probabilities: {worst:.1g} is the largest difference in {sum(map(len, ours)):,} tokens; at most "
+            f"log-probabilities: {worst:.1g} is the largest difference in {sum(map(len, ours)):,} "
+            "tokens; at most "
             f"{TOLERANCE if worst <= TOLERANCE else self._rounding:.2g} is allowed",
             f"greedy outputs: {len(outputs) - len(different)} of {len(outputs)} equal{ties}",
         ]
@@ -103,7 +128,8 @@ class Comparison:
         """Return the log-probabilities of the tokens of each target, and of EOS after them.
 
         Args:
-            model: a function that returns logits [1, T, V] of source [1, S] and target_in [1, T]. [default: the model]
+            model: a function that returns logits [1, T, V] of source [1, S] and target_in [1, T].
+                [default: the model]
         """
         results = []
         for source, target in zip(self.sources, targets, strict=True):
@@ -120,13 +146,18 @@ class Comparison:
 
     @cached_property
     def _rounding(self) -> float:
-        """Ten times what rounding alone changes, which is more than the tolerance where weights are very large."""
+        """Ten times what rounding alone changes, which is more than the tolerance where weights are
+        very large.
+        """
         exact = self.log_probabilities(self.outputs, copy.deepcopy(self.model).double())
         return 10 * _largest_difference(self.log_probabilities(self.outputs), exact)
 
 
-def _largest_difference(some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]) -> float:
+def _largest_difference(
+    some: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
+) -> float:
     first, second = (
-        torch.tensor([value for row in rows for value in row], dtype=torch.float64) for rows in (some, others)
+        torch.tensor([value for row in rows for value in row], dtype=torch.float64)
+        for rows in (some, others)
     )
     return (first - second).abs().max().item()

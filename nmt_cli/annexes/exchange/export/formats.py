@@ -1,16 +1,19 @@
-"""The formats of `nmt export`: entry points of the group `nmt.formats`, modules with a function of this signature:
+"""The formats of `nmt export`: entry points of the group `nmt.formats`, modules with a function of
+this signature:
 
-    def export(
-        model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
+    def export( model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization:
+        str = "float32"
     ) -> Sequence[str]
 
-It writes the model, in evaluation mode on the CPU, and what the other program needs of the task into the existing
-directory `folder`, where `task/` is ours; loads that there; compares log-probabilities and outputs of `samples`,
-source lines, with ours; and returns the lines that report the comparison. The comparison is in float32; `quantization`
-is the type of the weights that are then left in the directory. It raises UsageError if the program cannot
-express the model, and CheckpointError if the two differ; nothing is then left of the export.
+It writes the model, in evaluation mode on the CPU, and what the other program needs of the task
+into the existing directory `folder`, where `task/` is ours; loads that there; compares
+log-probabilities and outputs of `samples`, source lines, with ours; and returns the lines that
+report the comparison. The comparison is in float32; `quantization` is the type of the weights that
+are then left in the directory. It raises UsageError if the program cannot express the model, and
+CheckpointError if the two differ; nothing is then left of the export.
 
-The module imports the program's package at its top. The extra that installs it has the name of the format.
+The module imports the program's package at its top. The extra that installs it has the name of the
+format.
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from nmt_cli.errors import missing_package
 
 FORMATS = importlib.metadata.entry_points(group="nmt.formats")
 
-QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")  # types of the weights in a file
+QUANTIZATIONS = (
+    "float32",
+    "float16",
+    "bfloat16",
+    "int16",
+    "int8",
+)  # types of the weights in a file
 
 
 def module_of(to: str) -> ModuleType:

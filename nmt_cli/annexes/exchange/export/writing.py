@@ -29,15 +29,19 @@ def write_export(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> None:
-    """Write the checkpoint `folder` in the format `to` as the directory `out`, with its task; nothing on an error.
+    """Write the checkpoint `folder` in the format `to` as the directory `out`, with its task;
+    nothing on an error.
 
     Raises:
-        UsageError: `out` is in use, the format's package is missing, or the format cannot express the model.
+        UsageError: `out` is in use, the format's package is missing, or the format cannot express
+            the model.
         CheckpointError: the checkpoint is damaged, or the other program computes something else.
     """
     convert = module_of(to).export
     recorded = record_of(out).get("files")
-    files = [str(name) for name in recorded] if isinstance(recorded, list) else []  # of a damaged record: none
+    files = (
+        [str(name) for name in recorded] if isinstance(recorded, list) else []
+    )  # of a damaged record: none
     with staged(out, overwrite=overwrite, ours=files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples = sample_lines(task)
@@ -48,7 +52,9 @@ def write_export(
             "format": to,
             "nmt": __version__,
             "checkpoint": fingerprint_of(folder),
-            "files": sorted({path.name for path in aside.iterdir() if not path.name.startswith(".")} | {RECORD}),
+            "files": sorted(
+                {path.name for path in aside.iterdir() if not path.name.startswith(".")} | {RECORD}
+            ),
         }
         write_object(aside / RECORD, record)
     say(f"checked on {len(samples)} lines made of random entries of the vocabulary:")
@@ -62,7 +68,9 @@ def sample_lines(task: Task) -> list[str]:
     draw = random.Random(1)
     rows = [task.source_tokens(draw.choices(entries, k=draw.randint(1, 30))) for _ in range(LINES)]
     subwords = any(SPACE in token for token in task.source_tokens(entries))
-    lines = [("".join(row).replace(SPACE, " ") if subwords else " ".join(row)).strip() for row in rows]
+    lines = [
+        ("".join(row).replace(SPACE, " ") if subwords else " ".join(row)).strip() for row in rows
+    ]
     return [line for line in lines if task.encode_source(line)]
 
 

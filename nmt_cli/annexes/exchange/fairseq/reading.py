@@ -1,7 +1,8 @@
 """Transformers of fairseq: a checkpoint_*.pt beside dict.SOURCE.txt and dict.TARGET.txt.
 
-fairseq's positions are sinusoids of other frequencies than ours, or learned, and begin in row 2 of a table, after its
-padding id. The rows become learned positions. Its decoder starts with the end of a sentence.
+fairseq's positions are sinusoids of other frequencies than ours, or learned, and begin in row 2 of
+a table, after its padding id. The rows become learned positions. Its decoder starts with the end of
+a sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, half_sinusoids, our_layers
+from nmt_cli.annexes.exchange.importing.assembly import (
+    ForeignTransformer,
+    Side,
+    assembled,
+    half_sinusoids,
+    our_layers,
+)
 from nmt_cli.annexes.exchange.importing.checks import (
     LARGEST_TABLE,
     float_weights,
@@ -36,9 +43,14 @@ _FIRST_POSITION = _SPECIAL.index("<pad>") + 1
 _POSITIONS = 1024  # of a side, unless the options say otherwise
 _PROGRAM = read_program(__file__)
 NAMES: dict[str, str] = _PROGRAM["names"]
-_ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")  # others differ in more than size
-_COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"  # which 0.12 makes of others when it loads
-_UNREAD = re.compile(rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$")
+_ARCHITECTURES = re.compile(
+    r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*"
+)  # others differ in more than size
+# Which 0.12 makes of others when it loads.
+_COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"
+_UNREAD = re.compile(
+    rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$"
+)
 
 
 def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
@@ -50,12 +62,16 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     """See `importers.py`."""
     task, model = options_of(saved, path)
     settings = settings_of(saved, model, path)
-    weights = float_weights({name: each for name, each in saved["model"].items() if not _UNREAD.search(name)}, path)
+    weights = float_weights(
+        {name: each for name, each in saved["model"].items() if not _UNREAD.search(name)}, path
+    )
     weights = divided(weights)
     source_embedding = weights.pop("encoder.embed_tokens.weight")
     target_embedding = weights.pop("decoder.embed_tokens.weight")
     # Older versions have no output matrix if it is the embedding.
-    output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", target_embedding))
+    output = weights.pop(
+        "decoder.output_projection.weight", weights.pop("decoder.embed_out", target_embedding)
+    )
 
     def side(name: str, language: Any, embedding: Tensor) -> Side:
         ids = dictionary(path.parent, language, len(embedding))
@@ -82,15 +98,25 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
     """
     sections = saved.get("cfg") or {"task": saved.get("args"), "model": saved.get("args")}
     task, model = (_values(sections.get(name)) for name in ("task", "model"))
-    for side in ("encoder", "decoder", "quant_noise"):  # newer configurations have sections for them
+    for side in (
+        "encoder",
+        "decoder",
+        "quant_noise",
+    ):  # newer configurations have sections for them
         if isinstance(model.get(side), Mapping):
             model |= {f"{side}_{name}": value for name, value in model[side].items()}
-    kind, architecture = (task.get("_name") or task.get("task")), (model.get("arch") or model.get("_name"))
+    kind, architecture = (
+        (task.get("_name") or task.get("task")),
+        (model.get("arch") or model.get("_name")),
+    )
     if kind != "translation":
-        raise CheckpointError(f"{path}: cannot be imported: its task is {shown(kind)}, expected 'translation'")
+        raise CheckpointError(
+            f"{path}: cannot be imported: its task is {shown(kind)}, expected 'translation'"
+        )
     if not isinstance(architecture, str) or not _ARCHITECTURES.fullmatch(architecture):
         raise CheckpointError(
-            f"{path}: cannot be imported: its architecture is {shown(architecture)}, not a transformer"
+            f"{path}: cannot be imported: its architecture is {shown(architecture)}, not a "
+            "transformer"
         )
     if not model.get("decoder_normalize_before"):
         model.pop("no_decoder_final_norm", None)  # there is none anyway
@@ -126,7 +152,8 @@ def settings_of(saved: Mapping[str, Any], model: Mapping[str, Any], path: Path) 
 def positions_of(
     side: str, model: Mapping[str, Any], weights: dict[str, Tensor], d_model: int, path: Path
 ) -> Tensor | None:
-    """Return the positional encodings [positions, d_model] of encoder or decoder; learned ones leave `weights`.
+    """Return the positional encodings [positions, d_model] of encoder or decoder; learned ones
+    leave `weights`.
 
     Raises:
         CheckpointError: learned ones are missing, or there are too many others.
@@ -140,13 +167,16 @@ def positions_of(
     count = model.get(name) or _POSITIONS
     if type(count) is not int or not 0 < count * d_model <= LARGEST_TABLE:
         raise CheckpointError(
-            f"{path}: cannot be imported: its {name} is {shown(count)}, expected at most {LARGEST_TABLE // d_model}"
+            f"{path}: cannot be imported: its {name} is {shown(count)}, expected at most "
+            f"{LARGEST_TABLE // d_model}"
         )
     return half_sinusoids(_FIRST_POSITION, count, d_model)
 
 
 def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights with a matrix for each of queries, keys and values, which older versions have as one."""
+    """Return the weights with a matrix for each of queries, keys and values, which older versions
+    have as one.
+    """
     parts: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         before, fused, kind = name.partition("in_proj_")
@@ -167,18 +197,25 @@ def dictionary(folder: Path, language: Any, rows: int) -> dict[str, int]:
     """
     if not is_language(language):
         raise UsageError(
-            f"{folder}: the checkpoint names no language, but {shown(language)}: give --source-lang and --target-lang"
+            f"{folder}: the checkpoint names no language, but {shown(language)}: give "
+            "--source-lang and --target-lang"
         )
     path = folder / f"dict.{language}.txt"
     if not path.is_file():
-        raise UsageError(f"{path}: missing. Copy it from the directory with the prepared data of fairseq")
+        raise UsageError(
+            f"{path}: missing. Copy it from the directory with the prepared data of fairseq"
+        )
     words = []
     for number, line in enumerate(read_lines(path), 1):
         word, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not count.isdecimal():
-            raise CheckpointError(f"{path}:{number}: expected an entry, a space and its count, found {shown(line)}")
+            raise CheckpointError(
+                f"{path}:{number}: expected an entry, a space and its count, found {shown(line)}"
+            )
         words.append(word)
-    if len(_SPECIAL) + len(words) != rows:  # it is another model's, or cut off; fairseq refuses it, too
+    if (
+        len(_SPECIAL) + len(words) != rows
+    ):  # it is another model's, or cut off; fairseq refuses it, too
         expected = f"expected {rows - len(_SPECIAL):,} entries, as the checkpoint has embeddings"
         raise CheckpointError(f"{path}: damaged: {expected}, found {len(words):,}")
     return {word: i for i, word in enumerate([*_SPECIAL, *words])}

@@ -17,7 +17,12 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.exchange.importing.checks import is_language
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
-from nmt_cli.annexes.exchange.importing.pieces import ListedPieces, MergedPieces, SplitPieces, keep_whole
+from nmt_cli.annexes.exchange.importing.pieces import (
+    ListedPieces,
+    MergedPieces,
+    SplitPieces,
+    keep_whole,
+)
 from nmt_cli.annexes.exchange.importing.settings import ImportedTransformerConfig
 from nmt_cli.checkpoint import Contents
 from nmt_cli.config import flag, restored
@@ -30,16 +35,23 @@ from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.streams import say, warn
 
-_ADDED = ImportedTransformerConfig.__dataclass_fields__.keys() - TransformerConfig.__dataclass_fields__.keys()
+_ADDED = (
+    ImportedTransformerConfig.__dataclass_fields__.keys()
+    - TransformerConfig.__dataclass_fields__.keys()
+)
 _NUMBER = re.compile(r"\b\d+\b")
 BELOW = 20.0
-"""Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can tell."""
+"""Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can
+tell.
+"""
 
 
 class Side(NamedTuple):
     """The source or the target of a Transformer as another program has it."""
 
-    ids: Mapping[str, int]  # of the entries of its vocabulary there, with our names for special symbols
+    ids: Mapping[
+        str, int
+    ]  # of the entries of its vocabulary there, with our names for special symbols
     embedding: Tensor  # [V, d_model]
     start: Any  # the id there with which the decoder starts
     language: Any = None  # if the program names it
@@ -52,7 +64,9 @@ class ForeignTransformer:
 
     source: Side
     target: Side
-    settings: dict[str, Any]  # of `ImportedTransformerConfig`, with the sizes that the program's settings name
+    settings: dict[
+        str, Any
+    ]  # of `ImportedTransformerConfig`, with the sizes that the program's settings name
     layers: dict[str, Tensor]  # the weights of layers and norms, by our names
     output: Tensor  # [V, d_model]
     output_bias: Tensor  # [V]
@@ -63,14 +77,17 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     """Return the other name of a weight or a bias; raise KeyError if `names` lacks its layer.
 
     Args:
-        names: the other names of modules with a weight and a bias, with {} for the number of a layer.
+        names: the other names of modules with a weight and a bias, with {} for the number of a
+            layer.
     """
     layer, _, kind = name.rpartition(".")
     numbers = _NUMBER.findall(layer)
     return f"{names[_NUMBER.sub('{}', layer)].format(*numbers)}.{kind}"
 
 
-def our_layers(weights: Mapping[str, Tensor], names: Mapping[str, str], path: Path) -> dict[str, Tensor]:
+def our_layers(
+    weights: Mapping[str, Tensor], names: Mapping[str, str], path: Path
+) -> dict[str, Tensor]:
     """Return the weights of layers and norms by our names.
 
     Raises:
@@ -88,9 +105,11 @@ def our_layers(weights: Mapping[str, Tensor], names: Mapping[str, str], path: Pa
 
 
 def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
-    """Return the encodings of tensor2tensor for `count` positions from `first` on: [count, d_model].
+    """Return the encodings of tensor2tensor for `count` positions from `first` on: [count,
+    d_model].
 
-    All sines stand before all cosines, and wavelengths go from 2 pi to exactly 10000 * 2 pi, unlike in section 3.5.
+    All sines stand before all cosines, and wavelengths go from 2 pi to exactly 10000 * 2 pi, unlike
+    in section 3.5.
     """
     half = d_model // 2
     rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
@@ -109,18 +128,24 @@ class Entries(NamedTuple):
 def entries(side: Side, path: Path) -> Entries:
     """Return the entries of the vocabulary of a side.
 
-    Ours begin with PAD, UNK, BOS and EOS. The other entries follow in their order. Where the decoder starts with
-    another symbol than BOS, BOS gets the embedding of that symbol, and a logit with which it is never chosen.
+    Ours begin with PAD, UNK, BOS and EOS. The other entries follow in their order. Where the
+    decoder starts with another symbol than BOS, BOS gets the embedding of that symbol, and a logit
+    with which it is never chosen.
 
     Raises:
         CheckpointError: a special symbol is missing, or ids are not those of different pieces.
     """
-    "".join(side.ids).encode()  # raises an error that the importer's caller reports, unless all are text
+    "".join(
+        side.ids
+    ).encode()  # raises an error that the importer's caller reports, unless all are text
     size = len(side.embedding)
     ids = list(side.ids.values())
-    if not all(type(i) is int and 0 <= i < size for i in [*ids, side.start]) or len({*ids}) < len(ids):
+    if not all(type(i) is int and 0 <= i < size for i in [*ids, side.start]) or len({*ids}) < len(
+        ids
+    ):
         raise CheckpointError(
-            f"{path}: damaged: expected different ids below {size} for all entries of its vocabulary and for the first "
+            f"{path}: damaged: expected different ids below {size} for all entries of its "
+            "vocabulary and for the first "
             "symbol of outputs"
         )
     named = {i: piece for piece, i in side.ids.items() if piece not in SPECIAL_SYMBOLS}
@@ -140,7 +165,8 @@ def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
     """Return the vocabulary of text that `file` splits into `pieces`, or that is split already.
 
     Raises:
-        UsageError: it is neither a SentencePiece model nor codes of subword-nmt, or it splits into other pieces.
+        UsageError: it is neither a SentencePiece model nor codes of subword-nmt, or it splits into
+            other pieces.
     """
     if file is None:
         return WholeTokens(pieces)
@@ -152,7 +178,9 @@ def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
         return ListedPieces(pieces, content)
     except (DataError, RuntimeError, UnicodeDecodeError) as error:
         problem = (
-            str(error) if isinstance(error, DataError) else "expected a SentencePiece model or subword-nmt's codes"
+            str(error)
+            if isinstance(error, DataError)
+            else "expected a SentencePiece model or subword-nmt's codes"
         )
         raise UsageError(f"--subwords {file}: {problem}") from error
 
@@ -166,7 +194,8 @@ def assembled(
     """Return the checkpoint of the model in `path`.
 
     Args:
-        make_vocabulary: returns the vocabulary of a side with these pieces and with this `subwords` of `options`.
+        make_vocabulary: returns the vocabulary of a side with these pieces and with this `subwords`
+            of `options`.
 
     Raises:
         UsageError: a language is neither given nor known, or a file of subwords does not fit.
@@ -188,7 +217,9 @@ def assembled(
     return Imported(contents, weights, task)
 
 
-def our_weights(model: ForeignTransformer, source: Entries, target: Entries, shared: bool) -> dict[str, Tensor]:
+def our_weights(
+    model: ForeignTransformer, source: Entries, target: Entries, shared: bool
+) -> dict[str, Tensor]:
     """Return the weights by our names, with their rows in the order of our ids."""
     scale = 1.0 if model.scaled else math.sqrt(model.output.size(1))
     embedding = model.target.embedding[target.rows] / scale
@@ -205,11 +236,15 @@ def our_weights(model: ForeignTransformer, source: Entries, target: Entries, sha
         tables = {"source": model.source.positions, "target": model.target.positions}
         rows = max(map(len, tables.values()))
         for side, table in tables.items():
-            weights[f"{side}_positions.weight"] = torch.cat([table, table[-1:].expand(rows - len(table), -1)])
+            weights[f"{side}_positions.weight"] = torch.cat(
+                [table, table[-1:].expand(rows - len(table), -1)]
+            )
     return weights
 
 
-def _model_section(model: ForeignTransformer, weights: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
+def _model_section(
+    model: ForeignTransformer, weights: Mapping[str, Tensor], path: Path
+) -> dict[str, Any]:
     """Return the settings of the model, which is the paper's Transformer if that can express it.
 
     Raises:
@@ -227,16 +262,29 @@ def _model_section(model: ForeignTransformer, weights: Mapping[str, Tensor], pat
     if "separate_output" in weights:
         settings["separate_output"] = True
     if "source_positions.weight" in weights:
-        settings |= {"positions": "learned", "max_positions": len(weights["source_positions.weight"])}
+        settings |= {
+            "positions": "learned",
+            "max_positions": len(weights["source_positions.weight"]),
+        }
     imported = bool(_ADDED & settings.keys())
     try:
-        config = restored(ImportedTransformerConfig if imported else TransformerConfig, settings, str(path))
+        config = restored(
+            ImportedTransformerConfig if imported else TransformerConfig, settings, str(path)
+        )
     except UsageError as error:
         raise CheckpointError(str(error)) from error
-    return {"name": "imported_transformer" if imported else "transformer", **dataclasses.asdict(config)}
+    return {
+        "name": "imported_transformer" if imported else "transformer",
+        **dataclasses.asdict(config),
+    }
 
 
-def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequence[Any], options: ImportOptions) -> Any:
+def task_of(
+    vocabularies: Sequence[Vocabulary],
+    shared: bool,
+    languages: Sequence[Any],
+    options: ImportOptions,
+) -> Any:
     """Return the task of translation with the vocabularies of source and target.
 
     Args:
@@ -251,7 +299,8 @@ def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequenc
         names[name] = getattr(options, name) or named
         if not is_language(names[name]):
             raise UsageError(
-                f"{options.path} names no {name}: give {flag(name)}, the ending of your files, as de in train.de"
+                f"{options.path} names no {name}: give {flag(name)}, the ending of your files, as "
+                "de in train.de"
             )
     source, target = vocabularies
     text = {name: getattr(options, name) for name in ("moses", "moses_escape", "lowercase")}
@@ -259,7 +308,9 @@ def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequenc
     whole = keep_whole(split)
     component = registry.find("task", "translation")
     symbols = {}
-    if "symbols" in component.config.__dataclass_fields__:  # --moses and --lowercase leave symbols alone
+    if (
+        "symbols" in component.config.__dataclass_fields__
+    ):  # --moses and --lowercase leave symbols alone
         tags = [name for name in whole if re.fullmatch(r"<[^<>\s,\u2581]+>", name)]
         symbols = {"symbols": ",".join(tags), "generate_symbols": bool(tags)}
     config = component.config(
@@ -274,8 +325,18 @@ def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequenc
     task = component.build(config)
     task.set_vocabularies(source, source if source.serialise() == target.serialise() else target)
     if whole:
-        say(f"entries that no file of subwords makes; as words of a line, they are kept whole: {shown(whole, 200)}")
-        changed = [name for name in split[0].whole if task.source_tokens(task.encode_source(name)) != [name]]
+        say(
+            "entries that no file of subwords makes; as words of a line, they are kept whole: "
+            f"{shown(whole, 200)}"
+        )
+        changed = [
+            name
+            for name in split[0].whole
+            if task.source_tokens(task.encode_source(name)) != [name]
+        ]
         if changed:
-            warn(f"of these, --moses or --lowercase changes {shown(changed, 200)}: prepare text yourself, without them")
+            warn(
+                f"of these, --moses or --lowercase changes {shown(changed, 200)}: prepare text "
+                "yourself, without them"
+            )
     return task

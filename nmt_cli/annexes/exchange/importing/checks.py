@@ -1,4 +1,6 @@
-"""Checks of files of other programs: no more memory than the file's size warrants, and no setting that is not known."""
+"""Checks of files of other programs: no more memory than the file's size warrants, and no setting
+that is not known.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,20 @@ _OF_MODEL = re.compile(
 
 
 def saved_objects(path: Path) -> Mapping[str, Any]:
-    """Return the dictionary that `torch.save` wrote into a file, or nothing if that wrote something else.
+    """Return the dictionary that `torch.save` wrote into a file, or nothing if that wrote something
+    else.
 
     Raises:
-        CheckpointError: the file has more than tensors and plain data, or parts that grow when they are read. No code
-            in it is run.
+        CheckpointError: the file has more than tensors and plain data, or parts that grow when they
+            are read. No code in it is run.
     """
     try:
         _check_growth(path)
         # A Namespace is a bare record, in which programs keep options.
-        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings(action="ignore"):
+        with (
+            torch.serialization.safe_globals([argparse.Namespace]),
+            warnings.catch_warnings(action="ignore"),
+        ):
             saved = torch.load(path, map_location="cpu", weights_only=True)
     except (CheckpointError, MemoryError):
         raise
@@ -45,58 +51,77 @@ def saved_objects(path: Path) -> Mapping[str, Any]:
         if not (found := re.search(r"(?:GLOBAL|class|function) ([\w.]+\.[\w.]+)", str(error))):
             return {}
         raise CheckpointError(
-            f"{path}: cannot be imported: it has {found[1]}, which is neither a tensor nor plain data. Nothing in the "
+            f"{path}: cannot be imported: it has {found[1]}, which is neither a tensor nor plain "
+            "data. Nothing in the "
             "file was run"
         ) from error
     return saved if isinstance(saved, Mapping) else {}
 
 
 def is_language(value: Any) -> bool:
-    """Return whether `value` is a name of a language, which is part of names of files, such as de or zh_CN."""
+    """Return whether `value` is a name of a language, which is part of names of files, such as de
+    or zh_CN.
+    """
     return isinstance(value, str) and re.fullmatch(r"\w[\w.@-]{0,40}", value) is not None
 
 
 def _check_growth(path: Path) -> None:
-    """Raise CheckpointError if the file has what takes more memory in torch's loader than in the file."""
+    """Raise CheckpointError if the file has what takes more memory in torch's loader than in the
+    file.
+    """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             parts = archive.infolist()
         size = sum(part.file_size for part in parts)
-        if size > path.stat().st_size or any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+        if size > path.stat().st_size or any(
+            part.compress_type != zipfile.ZIP_STORED for part in parts
+        ):
             raise CheckpointError(
-                f"{path}: an archive of {size:,} bytes when unpacked, and torch.save does not compress. If it has a "
+                f"{path}: an archive of {size:,} bytes when unpacked, and torch.save does not "
+                "compress. If it has a "
                 "model in it, unpack it first"
             )
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if content.find(b"\nbytearray\n") >= 0:
-            raise CheckpointError(f"{path}: cannot be imported: it has a bytearray, which is no tensor")
+            raise CheckpointError(
+                f"{path}: cannot be imported: it has a bytearray, which is no tensor"
+            )
 
 
 def float_weights(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return weights in float32.
 
     Raises:
-        CheckpointError: one is not a plain tensor of floating-point numbers, or they are larger than the file `path`.
+        CheckpointError: one is not a plain tensor of floating-point numbers, or they are larger
+            than the file `path`.
     """
     size = 0
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.layout != torch.strided or tensor.is_meta:
-            raise CheckpointError(f"{path}: cannot be imported: its {name} is not a plain tensor of floating point")
+            raise CheckpointError(
+                f"{path}: cannot be imported: its {name} is not a plain tensor of floating point"
+            )
         size += max(tensor.numel(), *tensor.shape, 0) * tensor.element_size()
     if size > _TIED * path.stat().st_size:
-        raise CheckpointError(f"{path}: damaged: its weights of {size:,} bytes do not fit into the file")
+        raise CheckpointError(
+            f"{path}: damaged: its weights of {size:,} bytes do not fit into the file"
+        )
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def read_program(module: str) -> dict[str, Any]:
-    """Return the content of program.json beside the file `module`: what another program's models have.
+    """Return the content of program.json beside the file `module`: what another program's models
+    have.
 
-    `values`: settings, and the values that our Transformer can express, with null where there may be no such setting.
-    `off`: settings that must do nothing. `any`: settings of any value, which are read elsewhere or have no effect on
-    outputs. `settings`: by a setting of ours those there that must be equal, and `defaults` by ours. `names`: our names
-    of layers and norms by those there, with {} for the number of a layer.
+    `values`: settings, and the values that our Transformer can express, with null where there may
+    be no such setting. `off`: settings that must do nothing. `any`: settings of any value, which
+    are read elsewhere or have no effect on outputs. `settings`: by a setting of ours those there
+    that must be equal, and `defaults` by ours. `names`: our names of layers and norms by those
+    there, with {} for the number of a layer.
     """
-    program: dict[str, Any] = json.loads(Path(module).with_name("program.json").read_text(encoding="utf-8"))
+    program: dict[str, Any] = json.loads(
+        Path(module).with_name("program.json").read_text(encoding="utf-8")
+    )
     return program
 
 
@@ -107,24 +132,28 @@ def our_settings(
     others: Collection[str] = (),
     of_model: re.Pattern[str] = _OF_MODEL,
 ) -> dict[str, Any]:
-    """Return the settings of our Transformer that those of the other program name, and warn of unknown ones.
+    """Return the settings of our Transformer that those of the other program name, and warn of
+    unknown ones.
 
     Args:
         settings: those of the model, and perhaps of the training.
         known: as `read_program` returns it.
         others: more settings of any value.
-        of_model: what is in the names of settings of models, where `settings` has those of training, too.
+        of_model: what is in the names of settings of models, where `settings` has those of
+            training, too.
 
     Raises:
-        CheckpointError: a setting has another value than the supported ones, one without a default is missing, or those
-            of encoder and decoder differ.
+        CheckpointError: a setting has another value than the supported ones, one without a default
+            is missing, or those of encoder and decoder differ.
     """
     for name, values in (known["values"] | dict.fromkeys(known["off"], OFF)).items():
         value = settings.get(name)
         if value not in values:
             names = values[:1] if values is OFF else values
             expected = " or ".join(repr(each) for each in names if each is not None)
-            raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}")
+            raise CheckpointError(
+                f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}"
+            )
     ours = {}
     for name, names in known["settings"].items():
         default = known["defaults"].get(name)
@@ -132,7 +161,9 @@ def our_settings(
         if None in values:
             raise CheckpointError(f"{path}: damaged: it lacks {' or '.join(names)}")
         if values[0] != values[-1]:
-            raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ: {shown(values)}")
+            raise CheckpointError(
+                f"{path}: cannot be imported: {' and '.join(names)} differ: {shown(values)}"
+            )
         ours[name] = values[0]
     known_names = {*known["values"], *known["off"], *known["any"], *others}
     unknown = [

@@ -12,9 +12,10 @@ def import_model(options: ImportOptions) -> None:
     """Write the model of `options.path` as the checkpoint `options.out`.
 
     Raises:
-        UsageError: `out` cannot be written or replaced, a language is not known, or an option does not fit.
-        CheckpointError: no importer takes `path`, a file is missing or damaged, or our Transformer cannot express the
-            model.
+        UsageError: `out` cannot be written or replaced, a language is not known, or an option does
+            not fit.
+        CheckpointError: no importer takes `path`, a file is missing or damaged, or our Transformer
+            cannot express the model.
     """
     from nmt_cli import checkpoint, registry
     from nmt_cli.annexes.exchange.importing.importers import read_model
@@ -26,7 +27,8 @@ def import_model(options: ImportOptions) -> None:
     source, target = found.task.languages
     parameters = sum(weight.numel() for weight in found.weights.values())
     say(
-        f"imported {options.path} into {options.out}: {source} to {target}, {parameters:,} parameters, "
+        f"imported {options.path} into {options.out}: {source} to {target}, {parameters:,} "
+        "parameters, "
         f"{found.contents.target_vocabulary_size:,} entries in the vocabulary\n"
         f"next: {command_line('translate', options.out)}"
     )

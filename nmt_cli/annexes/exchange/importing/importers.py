@@ -1,11 +1,13 @@
-"""The importers of `nmt import`: entry points of the group `nmt.importers`, modules with a string and two functions.
+"""The importers of `nmt import`: entry points of the group `nmt.importers`, modules with a string
+and two functions.
 
     takes: str          # such as "a folder of Hugging Face Transformers with a MarianMTModel"
     def recognises(path: Path, saved: Mapping[str, Any]) -> bool
     def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported
 
-`saved` is what `torch.save` wrote into the file `path`, and empty for a folder. `read` raises CheckpointError if a file
-is missing or damaged, or no Transformer of ours can express the model, and UsageError if an option is missing or wrong.
+`saved` is what `torch.save` wrote into the file `path`, and empty for a folder. `read` raises
+CheckpointError if a file is missing or damaged, or no Transformer of ours can express the model,
+and UsageError if an option is missing or wrong.
 """
 
 from __future__ import annotations

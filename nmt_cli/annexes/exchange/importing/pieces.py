@@ -1,8 +1,9 @@
 """Vocabularies of other toolkits: a list of pieces, and what splits text into them.
 
-That is a SentencePiece model or the merges of subword-nmt. A piece that is not in the list is unknown. A text cannot
-have special symbols: `</s>` in it is text. A list may have entries that its splitter never makes, such as the tag <2de>
-that was put before lines after they had been split. Words of a line that are such entries are kept whole.
+That is a SentencePiece model or the merges of subword-nmt. A piece that is not in the list is
+unknown. A text cannot have special symbols: `</s>` in it is text. A list may have entries that its
+splitter never makes, such as the tag <2de> that was put before lines after they had been split.
+Words of a line that are such entries are kept whole.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from nmt_cli.interfaces import EOS, UNK
 
 JOINER = "@@"  # at the end of a piece that the next one continues
 _LARGEST_CACHE = 1 << 18
-_FILLER = re.compile(r" |^(madeupword|averyunlikelytoken)\d+$")  # ours, fairseq's and OpenNMT-py's, to fill a table
+_FILLER = re.compile(
+    r" |^(madeupword|averyunlikelytoken)\d+$"
+)  # ours, fairseq's and OpenNMT-py's, to fill a table
 
 
 class SplitPieces(Listed):
@@ -60,7 +63,9 @@ class SplitPieces(Listed):
 
 
 def keep_whole(vocabularies: Sequence[SplitPieces]) -> list[str]:
-    """Keep the entries whole that no vocabulary makes, of which one may list the pieces of all, and return them."""
+    """Keep the entries whole that no vocabulary makes, of which one may list the pieces of all, and
+    return them.
+    """
     for vocabulary in vocabularies:
         vocabulary.whole = frozenset(
             piece
@@ -81,12 +86,18 @@ class ListedPieces(SplitPieces):
         super().__init__(pieces, whole)
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor()
-        self._processor.LoadFromSerializedProto(model)  # unlike the constructor, it refuses an empty one
+        self._processor.LoadFromSerializedProto(
+            model
+        )  # unlike the constructor, it refuses an empty one
 
     @classmethod
     def restored(cls, content: bytes) -> Self:
         fields = json.loads(content)
-        return cls(fields["pieces"], base64.b64decode(fields["model"], validate=True), fields.get("whole", ()))
+        return cls(
+            fields["pieces"],
+            base64.b64decode(fields["model"], validate=True),
+            fields.get("whole", ()),
+        )
 
     def splitter(self) -> dict[str, str]:
         return {"model": base64.b64encode(self.model).decode()}
@@ -116,11 +127,15 @@ class ListedPieces(SplitPieces):
     @cached_property
     def texts(self) -> list[str]:
         is_byte, id_of = self._processor.is_byte, self._processor.piece_to_id
-        return ["" if i <= EOS or is_byte(id_of(piece)) else self._word(piece) for i, piece in enumerate(self._pieces)]
+        return [
+            "" if i <= EOS or is_byte(id_of(piece)) else self._word(piece)
+            for i, piece in enumerate(self._pieces)
+        ]
 
 
 class MergedPieces(SplitPieces):
-    """Pieces of words between spaces, by the merges of subword-nmt (Sennrich et al. 2016), as in `lo@@ wer`.
+    """Pieces of words between spaces, by the merges of subword-nmt (Sennrich et al. 2016), as in
+    `lo@@ wer`.
 
     Args:
         merges: a file of codes, as `subword-nmt learn-bpe` writes it, in version 0.2.
@@ -135,7 +150,10 @@ class MergedPieces(SplitPieces):
         version, *lines = merges.rstrip("\n").split("\n")
         pairs = [tuple(line.split(" ")) for line in lines]
         if version != "#version: 0.2" or any(len(pair) != 2 for pair in pairs):
-            raise DataError("expected the codes of subword-nmt: the line `#version: 0.2`, then lines of two symbols")
+            raise DataError(
+                "expected the codes of subword-nmt: the line `#version: 0.2`, then lines of two "
+                "symbols"
+            )
         self._ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
         self._products = {first + second for first, second in pairs}
         self._split = lru_cache(_LARGEST_CACHE)(self._merged)
@@ -154,7 +172,9 @@ class MergedPieces(SplitPieces):
         return ids
 
     def _merged(self, word: str) -> list[str]:
-        """Return the pieces of a word: again and again, the pair of symbols that was learned first is merged."""
+        """Return the pieces of a word: again and again, the pair of symbols that was learned first
+        is merged.
+        """
         symbols = [*word[:-1], word[-1] + "</w>"]
         while found := self._ranks.keys() & set(pairwise(symbols)):
             first = min(found, key=self._ranks.__getitem__)
@@ -174,7 +194,10 @@ class MergedPieces(SplitPieces):
 
     @cached_property
     def texts(self) -> list[str]:
-        joined = [piece.removesuffix(JOINER) if piece.endswith(JOINER) else piece + SPACE for piece in self._pieces]
+        joined = [
+            piece.removesuffix(JOINER) if piece.endswith(JOINER) else piece + SPACE
+            for piece in self._pieces
+        ]
         return [*[""] * (EOS + 1), *joined[EOS + 1 :]]
 
     def splitter(self) -> dict[str, str]:

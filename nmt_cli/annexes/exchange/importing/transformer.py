@@ -1,4 +1,6 @@
-"""The Transformer as other toolkits vary it: an output matrix of its own, and a source without its end."""
+"""The Transformer as other toolkits vary it: an output matrix of its own, and a source without its
+end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class ImportedTransformer(Transformer):
         super().__init__(config, **runtime)
         shape = self.vocabulary_size, config.d_model
         self.separate_output = (
-            nn.Parameter(torch.randn(shape) * config.d_model**-0.5) if config.separate_output else None
+            nn.Parameter(torch.randn(shape) * config.d_model**-0.5)
+            if config.separate_output
+            else None
         )
         for module in self.modules():
             if isinstance(module, nn.LayerNorm):
@@ -30,11 +34,15 @@ class ImportedTransformer(Transformer):
     @property
     def output_weight(self) -> Tensor:
         """The pre-softmax projection [V, d_model]."""
-        return self.target_embedding.weight if self.separate_output is None else self.separate_output
+        return (
+            self.target_embedding.weight if self.separate_output is None else self.separate_output
+        )
 
 
 class WithoutSourceEnd(ImportedTransformer):
-    """Its encoder does not see the end of the source. A GPU trains it without bins, which have the end."""
+    """Its encoder does not see the end of the source. A GPU trains it without bins, which have the
+    end.
+    """
 
     def real(self, source: Tensor) -> Tensor:
         """See `Transformer`. Of an empty line the model sees the end: attention needs a key."""

@@ -1,7 +1,8 @@
 """The vocabulary of a Marian model.
 
-The list holds the pieces of both languages, so that one matrix serves both, while each has its own SentencePiece model.
-Text is cut as transformers' MarianTokenizer does it, except that special symbols in it are text here.
+The list holds the pieces of both languages, so that one matrix serves both, while each has its own
+SentencePiece model. Text is cut as transformers' MarianTokenizer does it, except that special
+symbols in it are text here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ _LANGUAGE_CODE = re.compile(">>.*?<<", re.DOTALL)
 
 
 class MarianPieces(ListedPieces):
-    """Pieces of a text that may begin with a code such as `>>fra<<`, which names the target language, as one piece."""
+    """Pieces of a text that may begin with a code such as `>>fra<<`, which names the target
+    language, as one piece.
+    """
 
     kind = "marian"
 

@@ -1,4 +1,5 @@
-"""A MarianMTModel folder of Hugging Face Transformers, such as an OPUS-MT model, as a checkpoint of ours.
+"""A MarianMTModel folder of Hugging Face Transformers, such as an OPUS-MT model, as a checkpoint of
+ours.
 
 Its decoder starts with the padding symbol.
 """
@@ -15,7 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, our_layers
+from nmt_cli.annexes.exchange.importing.assembly import (
+    ForeignTransformer,
+    Side,
+    assembled,
+    our_layers,
+)
 from nmt_cli.annexes.exchange.importing.checks import float_weights, our_settings, saved_objects
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
@@ -36,7 +42,13 @@ from nmt_cli.files.text import check_regular, read_object
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
-_TEXT = ("subwords", "target_subwords", "moses", "moses_escape", "lowercase")  # options of other importers
+_TEXT = (
+    "subwords",
+    "target_subwords",
+    "moses",
+    "moses_escape",
+    "lowercase",
+)  # options of other importers
 
 takes = "a folder of Hugging Face Transformers with a MarianMTModel, such as OPUS-MT's (hf download NAME)"
 
@@ -50,30 +62,45 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
     if given := [flag(name) for name in _TEXT if getattr(options, name)]:
-        raise UsageError(f"{given[0]} cannot be used with {folder}, which has its own SentencePiece models")
+        raise UsageError(
+            f"{given[0]} cannot be used with {folder}, which has its own SentencePiece models"
+        )
     config = _object(folder / "config.json")
     settings = our_settings(config, PROGRAM, folder / "config.json") | {"attention_biases": True}
     if settings["activation"] == "silu":
         settings["activation"] = "swish"
     weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if weights_file is None:
-        raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
+        raise CheckpointError(
+            f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}"
+        )
     weights = load_weights(weights_file)
     shared = config.get("share_encoder_decoder_embeddings", True)
-    embeddings = [marian_to_ours("embedding.weight", matrix) for matrix in embeddings_of(weights, shared, folder)]
+    embeddings = [
+        marian_to_ours("embedding.weight", matrix)
+        for matrix in embeddings_of(weights, shared, folder)
+    ]
     source, target = vocabularies_of(folder, shared)
     start = config.get("decoder_start_token_id")
-    source_start = start if shared else source.get(SPECIAL_SYMBOLS[BOS], source.get(SPECIAL_SYMBOLS[PAD]))
+    source_start = (
+        start if shared else source.get(SPECIAL_SYMBOLS[BOS], source.get(SPECIAL_SYMBOLS[PAD]))
+    )
     path = folder / "tokenizer_config.json"
     tokenizer = _object(path) if path.is_file() else {}
-    layers = our_layers({name: weight for name, weight in weights.items() if ".layers." in name}, NAMES, weights_file)
+    layers = our_layers(
+        {name: weight for name, weight in weights.items() if ".layers." in name},
+        NAMES,
+        weights_file,
+    )
     model = ForeignTransformer(
         source=Side(source, embeddings[0], source_start, tokenizer.get("source_lang")),
         target=Side(target, embeddings[1], start, tokenizer.get("target_lang")),
         settings=settings,
         layers={name: marian_to_ours(name, weight) for name, weight in layers.items()},
         output=embeddings[1],
-        output_bias=weights[OUTPUT_BIAS][0] if OUTPUT_BIAS in weights else torch.zeros(len(embeddings[1])),
+        output_bias=weights[OUTPUT_BIAS][0]
+        if OUTPUT_BIAS in weights
+        else torch.zeros(len(embeddings[1])),
     )
     models = replace(options, subwords=folder / "source.spm", target_subwords=folder / "target.spm")
     return assembled(weights_file, model, models, pieces_of)
@@ -91,7 +118,9 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def embeddings_of(weights: Mapping[str, Tensor], shared: bool, folder: Path) -> list[Tensor]:
-    """Return the embeddings of source and target. Tied weights are saved once, under any of their names."""
+    """Return the embeddings of source and target. Tied weights are saved once, under any of their
+    names.
+    """
     sides = [[SHARED, *SIDES, OUTPUT]] * 2 if shared else [SIDES[:1], [SIDES[1], OUTPUT]]
     embeddings = []
     for names in sides:

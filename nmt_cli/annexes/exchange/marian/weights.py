@@ -1,7 +1,8 @@
 """The weights of transformers' MarianMTModel beside the weights of our Transformer.
 
-Both are post-norm with sinusoidal positions. Marian's encoding has the sines first and then the cosines, where ours has
-them in turn (section 3.5). So the features of the model's width are in another order in every weight.
+Both are post-norm with sinusoidal positions. Marian's encoding has the sines first and then the
+cosines, where ours has them in turn (section 3.5). So the features of the model's width are in
+another order in every weight.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight
 OUTPUT = "lm_head.weight"  # tied to the embedding
 OUTPUT_BIAS = "final_logits_bias"  # [1, V]
 NAMES = {f"model.{name}": ours for name, ours in NAMES_OF_FAIRSEQ.items()}
-_READING = ("w_q.weight", "w_k.weight", "w_v.weight", "inner.weight")  # columns are the features of the model
+_READING = (
+    "w_q.weight",
+    "w_k.weight",
+    "w_v.weight",
+    "inner.weight",
+)  # columns are the features of the model
 _WRITING = ("w_o", "outer", "norm")  # rows are
 
 
 def feature_axis(name: str) -> int | None:
-    """Return the axis of our weight `name` that has the features of the model's width, or None without one."""
+    """Return the axis of our weight `name` that has the features of the model's width, or None
+    without one.
+    """
     if name.endswith(_READING) or name.endswith("embedding.weight"):
         return 1
     return 0 if name.split(".")[-2] in _WRITING else None
@@ -44,4 +52,8 @@ def ours_to_marian(name: str, tensor: Tensor) -> Tensor:
 def marian_to_ours(name: str, tensor: Tensor) -> Tensor:
     """Return Marian's weight that is our `name`, with its features in our order."""
     axis = feature_axis(name)
-    return tensor if axis is None else tensor.index_select(axis, marian_order(tensor.size(axis)).argsort())
+    return (
+        tensor
+        if axis is None
+        else tensor.index_select(axis, marian_order(tensor.size(axis)).argsort())
+    )

@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from nmt_cli.annexes.exchange.export.comparison import Comparison, expressible, refuse
 from nmt_cli.annexes.exchange.importing.assembly import renamed
 from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
-from nmt_cli.annexes.exchange.marian.weights import NAMES, OUTPUT_BIAS, PROGRAM, SHARED, SIDES, ours_to_marian
+from nmt_cli.annexes.exchange.marian.weights import (
+    NAMES,
+    OUTPUT_BIAS,
+    PROGRAM,
+    SHARED,
+    SIDES,
+    ours_to_marian,
+)
 from nmt_cli.checkpoint import weights_of
 from nmt_cli.config import flag
 from nmt_cli.data import unicode
@@ -32,7 +39,12 @@ from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
 
 POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
-_SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+_SPECIAL_IDS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": BOS,
+}
 
 
 def export(
@@ -40,7 +52,10 @@ def export(
 ) -> Sequence[str]:
     """See `formats.py`."""
     if quantization != "float32":
-        raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
+        raise UsageError(
+            "--quantization is an option of --to ctranslate2; Transformers converts weights when "
+            "it loads"
+        )
     transformer = check(model, task)
     for side, vocabulary in zip(("source", "target"), task.vocabularies(), strict=True):
         content = _with_rule(sentencepiece_model(vocabulary), task.config)
@@ -52,12 +67,16 @@ def export(
     write_object(folder / "tokenizer_config.json", tokenizer_config(task))
     write_object(folder / "config.json", model_config(transformer, task))
     write_object(folder / "generation_config.json", generation_config())
-    durable.write_bytes(folder / "model.safetensors", serialised(marian_weights(transformer), {"format": "pt"}))
+    durable.write_bytes(
+        folder / "model.safetensors", serialised(marian_weights(transformer), {"format": "pt"})
+    )
     return compare(transformer, task, samples, folder)
 
 
 def _with_rule(model: bytes, config: Any) -> bytes:
-    """Return the SentencePiece model `model`, which has no rule of normalisation, with that of the task."""
+    """Return the SentencePiece model `model`, which has no rule of normalisation, with that of the
+    task.
+    """
     if config.normalization == unicode.NONE:
         return model
     import sentencepiece
@@ -66,29 +85,43 @@ def _with_rule(model: bytes, config: Any) -> bytes:
     rule = sentencepiece.SentencePieceNormalizer(rule_name=config.normalization)
     if unicode.cleans(config.normalization, config.normalization_version):
         rules = {**dict(rule.Decompile()), **_rules_of_unseen(config.normalization)}
-        for kept in "\u200c\u0e33\u0eb3":  # SentencePiece makes a space of ZWNJ, and takes the vowel AM apart
+        for kept in (
+            "\u200c\u0e33\u0eb3"
+        ):  # SentencePiece makes a space of ZWNJ, and takes the vowel AM apart
             rules.pop(kept, None)
-        rule = sentencepiece.SentencePieceNormalizer(norm_map=list(rules.items()), remove_extra_whitespaces=True)
-    # A model that has the rule and nothing else. Of two messages in a row, protobuf reads the union.
+        rule = sentencepiece.SentencePieceNormalizer(
+            norm_map=list(rules.items()), remove_extra_whitespaces=True
+        )
+    # A model that has the rule and nothing else. Of two messages in a row, protobuf reads the
+    # union.
     return model + bytes(rule.serialized_model_proto())
 
 
 def _rules_of_unseen(rule: str) -> dict[str, str]:
-    """Return what becomes of invisible characters, and of letters with an idle ZWNJ or ZWJ after them.
+    """Return what becomes of invisible characters, and of letters with an idle ZWNJ or ZWJ after
+    them.
 
-    SentencePiece does not look at what follows, so a joiner stays after a letter that may join the next one. Tag
-    characters stay, too, for the sake of flags.
+    SentencePiece does not look at what follows, so a joiner stays after a letter that may join the
+    next one. Tag characters stay, too, for the sake of flags.
     """
-    characters = "".join(chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
-    unseen = f"(?![\U000e0020-\U000e007f])[{unicode.INVISIBLE}{unicode.SPACES}{unicode.WINDOWS_1252}]"
+    characters = "".join(
+        chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000
+    )
+    unseen = (
+        f"(?![\U000e0020-\U000e007f])[{unicode.INVISIBLE}{unicode.SPACES}{unicode.WINDOWS_1252}]"
+    )
     sources = [*re.findall(unseen, characters), "\u0e4d\u0e32", "\u0ecd\u0eb2"]  # the vowel AM
-    for character in regex.findall(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{jt=R}\p{N}\p{P}\p{Zs}]", characters):
+    for character in regex.findall(
+        r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{jt=R}\p{N}\p{P}\p{Zs}]", characters
+    ):
         sources += [f"{character}\u200c", f"{character}\u200d"]
     return {source: unicode.normalised([f"a{source}a"], rule)[0][1:-1] for source in sources}
 
 
 def check(model: nn.Module, task: Any) -> Transformer:
-    """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does not have."""
+    """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does
+    not have.
+    """
     transformer = expressible(model, "a MarianMTModel")
     if task.name != "translation":
         raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
@@ -101,7 +134,8 @@ def check(model: nn.Module, task: Any) -> Transformer:
             "--gated-feed-forward": config.gated_feed_forward,
             **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
             "--symbols": vars(task.config).get("symbols"),
-            f"--normalization {task.config.normalization}": task.config.normalization in ("nfc", "nfd"),
+            f"--normalization {task.config.normalization}": task.config.normalization
+            in ("nfc", "nfd"),
         },
     )
     return transformer
@@ -113,7 +147,9 @@ def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
         return vocabulary.model
     if isinstance(vocabulary, SentencePieces):
         return vocabulary.serialise()
-    raise UsageError(f"a MarianTokenizer has no --subwords {vocabulary.kind}: bpe, unigram or character only")
+    raise UsageError(
+        f"a MarianTokenizer has no --subwords {vocabulary.kind}: bpe, unigram or character only"
+    )
 
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
@@ -128,10 +164,14 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
         theirs.setdefault(name.removesuffix("weight") + "bias", torch.zeros(len(theirs[name])))
     embeddings = model.source_embedding.weight, model.target_embedding.weight
     shared = embeddings[0] is embeddings[1]
-    for name, embedding in [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True):
+    for name, embedding in (
+        [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True)
+    ):
         theirs[name] = ours_to_marian("embedding.weight", embedding.detach())
     bias = model.output_bias
-    theirs[OUTPUT_BIAS] = torch.zeros(1, model.vocabulary_size) if bias is None else bias.detach()[None]
+    theirs[OUTPUT_BIAS] = (
+        torch.zeros(1, model.vocabulary_size) if bias is None else bias.detach()[None]
+    )
     return {name: tensor.contiguous() for name, tensor in theirs.items()}
 
 
@@ -148,7 +188,11 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
-        **{name: getattr(config, ours) for ours, names in PROGRAM["settings"].items() for name in names},
+        **{
+            name: getattr(config, ours)
+            for ours, names in PROGRAM["settings"].items()
+            for name in names
+        },
         **_SPECIAL_IDS,
         "forced_eos_token_id": None,
         "dtype": "float32",
@@ -158,8 +202,8 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
 def generation_config() -> dict[str, Any]:
     """Return the content of generation_config.json: beam search much like that of `nmt translate`.
 
-    A log-probability is divided by length^p there. At 20 to 30 tokens, p = 0.5 favours longer outputs as much as
-    ((5 + length) / 6)^0.6 does.
+    A log-probability is divided by length^p there. At 20 to 30 tokens, p = 0.5 favours longer
+    outputs as much as ((5 + length) / 6)^0.6 does.
     """
     return {
         **_SPECIAL_IDS,
@@ -200,12 +244,20 @@ def compare(model: Any, task: Any, samples: Sequence[str], folder: Path) -> Sequ
     for line, ids in zip(samples, comparison.sources, strict=True):
         for text in (line, f"\u00ad {line.replace(' ', '  ')} \u2581") if cleans else (line,):
             if tokenizer(text)["input_ids"] != [*ids, EOS]:
-                raise CheckpointError(f"transformers {transformers.__version__} has other ids for {shown(text)}")
+                raise CheckpointError(
+                    f"transformers {transformers.__version__} has other ids for {shown(text)}"
+                )
     outputs = []
     for ids, limit in zip(comparison.sources, comparison.limits, strict=True):
-        generated = theirs.generate(torch.tensor([[*ids, EOS]]), num_beams=1, max_length=limit + 1)[0, 1:].tolist()
+        generated = theirs.generate(torch.tensor([[*ids, EOS]]), num_beams=1, max_length=limit + 1)[
+            0, 1:
+        ].tolist()
         outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
     log_probabilities = comparison.log_probabilities(
-        comparison.outputs, lambda source, target_in: theirs(source, decoder_input_ids=target_in).logits
+        comparison.outputs,
+        lambda source, target_in: theirs(source, decoder_input_ids=target_in).logits,
     )
-    return [f"ids: those of {len(samples)} lines are equal", *comparison.report(log_probabilities, outputs)]
+    return [
+        f"ids: those of {len(samples)} lines are equal",
+        *comparison.report(log_probabilities, outputs),
+    ]

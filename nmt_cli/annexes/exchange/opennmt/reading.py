@@ -1,6 +1,8 @@
-"""Transformers of OpenNMT-py 3: a .pt file, which has the vocabulary, and the weights or a .safetensors beside it.
+"""Transformers of OpenNMT-py 3: a .pt file, which has the vocabulary, and the weights or a
+.safetensors beside it.
 
-They are pre-norm, with an epsilon of their own, and their encoder does not see the end of the source.
+They are pre-norm, with an epsilon of their own, and their encoder does not see the end of the
+source.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt_cli.annexes.exchange.importing.assembly import ForeignTransformer, Side, assembled, half_sinusoids, our_layers
+from nmt_cli.annexes.exchange.importing.assembly import (
+    ForeignTransformer,
+    Side,
+    assembled,
+    half_sinusoids,
+    our_layers,
+)
 from nmt_cli.annexes.exchange.importing.checks import float_weights, our_settings, read_program
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
@@ -44,7 +52,9 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     def side(name: str, entries: Sequence[str]) -> Side:
         ids = ids_of(entries)
         embedding = weights.pop(f"{name}.embeddings.make_embedding.emb_luts.0.weight")
-        return Side(ids, embedding, ids.get(start), positions=positions_of(model, embedding.size(1)))
+        return Side(
+            ids, embedding, ids.get(start), positions=positions_of(model, embedding.size(1))
+        )
 
     source, target = side("encoder", vocab["src"]), side("decoder", vocab["tgt"])
     output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
@@ -67,15 +77,23 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
 def weights_of(saved: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     """Return the weights by their names; raise CheckpointError if there are none."""
     if saved.get("model"):
-        generator = {name.removeprefix("0."): tensor for name, tensor in (saved.get("generator") or {}).items()}
-        everything = {**saved["model"], **{f"generator.{name}": tensor for name, tensor in generator.items()}}
+        generator = {
+            name.removeprefix("0."): tensor
+            for name, tensor in (saved.get("generator") or {}).items()
+        }
+        everything = {
+            **saved["model"],
+            **{f"generator.{name}": tensor for name, tensor in generator.items()},
+        }
     else:
         beside = path.with_suffix(".safetensors")
         if not beside.is_file():
             raise CheckpointError(f"{path}: has no weights, and {beside.name} is not beside it")
         path = beside
         everything = load_file(beside)
-    return float_weights({name: each for name, each in everything.items() if not _NO_WEIGHTS.search(name)}, path)
+    return float_weights(
+        {name: each for name, each in everything.items() if not _NO_WEIGHTS.search(name)}, path
+    )
 
 
 def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -83,15 +101,22 @@ def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     settings = our_settings(model, _PROGRAM, path)
     for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
         rate = settings[name]
-        settings[name] = float(rate[0] if isinstance(rate, list) else rate)  # of the first part of training
-    interleaved = model.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
+        settings[name] = float(
+            rate[0] if isinstance(rate, list) else rate
+        )  # of the first part of training
+    interleaved = (
+        model.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
+    )
     positions = "sinusoidal" if model.get("position_encoding") and interleaved else "none"
     return settings | {"norm": "pre", "source_end": False, "positions": positions}
 
 
 def positions_of(model: Mapping[str, Any], d_model: int) -> Tensor | None:
     """Return the encodings [positions, d_model], if they are not as in section 3.5 of the paper."""
-    if not model.get("position_encoding") or model.get("position_encoding_type") != "SinusoidalConcat":
+    if (
+        not model.get("position_encoding")
+        or model.get("position_encoding_type") != "SinusoidalConcat"
+    ):
         return None
     return half_sinusoids(0, _POSITIONS, d_model)
 

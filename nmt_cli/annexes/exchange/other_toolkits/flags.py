@@ -1,8 +1,8 @@
 """Flags of other toolkits, and what to use instead of them, for messages about unknown flags.
 
-The file COMMAND.tsv has the flags that programs have for what the command does. Its first line names the programs. Each
-other line has an answer, such as a flag of ours, and then the flags of each program that it is for. The tables of
-docs/coming-from.md are made of these files.
+The file COMMAND.tsv has the flags that programs have for what the command does. Its first line
+names the programs. Each other line has an answer, such as a flag of ours, and then the flags of
+each program that it is for. The tables of docs/coming-from.md are made of these files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from pathlib import Path
 
 
 def answers(table: str) -> dict[str, str]:
-    """Return the answers of a table by the flag, without its leading hyphens and with hyphens for underscores."""
+    """Return the answers of a table by the flag, without its leading hyphens and with hyphens for
+    underscores.
+    """
     header, *rows = [line.split("\t") for line in table.splitlines()]
     programs: dict[str, dict[str, list[str]]] = {}  # by flag and answer
     for answer, *cells in rows:
@@ -32,4 +34,7 @@ def _joined(programs: dict[str, list[str]]) -> str:
 
 COMMANDS = ("translate", "prepare", "train", "score", "average")
 """For a flag that belongs to another command, the first one of these."""
-HINTS = {name: answers((Path(__file__).parent / f"{name}.tsv").read_text(encoding="utf-8")) for name in COMMANDS}
+HINTS = {
+    name: answers((Path(__file__).parent / f"{name}.tsv").read_text(encoding="utf-8"))
+    for name in COMMANDS
+}

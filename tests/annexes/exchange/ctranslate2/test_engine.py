@@ -42,13 +42,19 @@ def load(export: Path, **options: Any) -> Translator:
     ],
     ids=str,
 )
-def test_options_of_the_search(tiny_export: Path, tiny_checkpoint: Path, options: dict[str, Any]) -> None:
+def test_options_of_the_search(
+    tiny_export: Path, tiny_checkpoint: Path, options: dict[str, Any]
+) -> None:
     plain = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1).translate(LINES)
     ours = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, **options).translate_window(LINES)
     theirs = load(tiny_export, beam=1, **options).translate_window(LINES)
-    assert [translation.text for translation in theirs] == [translation.text for translation in ours]
+    assert [translation.text for translation in theirs] == [
+        translation.text for translation in ours
+    ]
     for mine, other in zip(ours, theirs, strict=True):
-        assert other.outputs[0].token_scores == pytest.approx(mine.outputs[0].token_scores, abs=1e-4)
+        assert other.outputs[0].token_scores == pytest.approx(
+            mine.outputs[0].token_scores, abs=1e-4
+        )
         assert other.truncated == mine.truncated
     assert "batch_tokens" in options or [translation.text for translation in ours] != plain
 
@@ -58,7 +64,12 @@ def test_the_minimum_length(make_checkpoint: Callable[..., Path], tmp_path: Path
     for minimum in (0, 2):
         options = {"beam": 1, "min_length": minimum, "max_length": 6}
         theirs, ours = (
-            [t.outputs[0] for t in nmt_cli.load(folder, device="cpu", engine=engine, **options).translate_window(LINES)]
+            [
+                t.outputs[0]
+                for t in nmt_cli.load(
+                    folder, device="cpu", engine=engine, **options
+                ).translate_window(LINES)
+            ]
             for engine in ("ctranslate2", "nmt")
         )
         assert [list(output.ids) for output in theirs] == [list(output.ids) for output in ours]
@@ -70,7 +81,11 @@ def test_the_minimum_length(make_checkpoint: Callable[..., Path], tmp_path: Path
 
 def test_the_unknown_word_and_the_special_symbols_are_not_outputs(tiny_export: Path) -> None:
     translator = load(tiny_export, beam=4, nbest=4)
-    outputs = [output for translation in translator.translate_window(LINES) for output in translation.outputs]
+    outputs = [
+        output
+        for translation in translator.translate_window(LINES)
+        for output in translation.outputs
+    ]
     assert min(id for output in outputs for id in output.ids) > 3
     assert isinstance(translator.engine, CTranslate2Engine)
     allowing = SearchSettings(beam=12, nbest=12, unknown=True)
@@ -87,12 +102,16 @@ def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_pape
         order = []
         for output in translation.outputs:
             ids = (translator.task.encode_source(translation.source.strip()), list(output.ids))
-            (expected,) = token_log_probabilities(translator.engine.models, *([each] for each in ids), CPU, 4096)
+            (expected,) = token_log_probabilities(
+                translator.engine.models, *([each] for each in ids), CPU, 4096
+            )
             count = len(output.token_scores)
             assert output.token_scores == pytest.approx(expected[:count], abs=1e-4)
             penalty = length_penalty(torch.tensor(float(count)), 0.8).item()
             assert output.score == pytest.approx(math.fsum(expected[:count]) / penalty, abs=1e-4)
-            order.append((count == len(output.ids), -output.score))  # outputs that were cut come last
+            order.append(
+                (count == len(output.ids), -output.score)
+            )  # outputs that were cut come last
         assert order == sorted(order)
 
 
@@ -107,7 +126,9 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
     class Recorded:
         num_translators = 1
 
-        def translate_batch(self, sources: list[list[str]], *, max_decoding_length: int, **_: Any) -> list[Finished]:
+        def translate_batch(
+            self, sources: list[list[str]], *, max_decoding_length: int, **_: Any
+        ) -> list[Finished]:
             asked.append(max_decoding_length)
             return [Finished() for _ in sources]
 
@@ -128,7 +149,9 @@ def test_too_long_sources_are_refused(tiny_export: Path) -> None:
 
 
 def test_the_type_of_arithmetic_and_the_threads_reach_it(tiny_export: Path) -> None:
-    translator = load_translator([tiny_export], device="cpu", dtype="int8", engine="ctranslate2", workers=3)
+    translator = load_translator(
+        [tiny_export], device="cpu", dtype="int8", engine="ctranslate2", workers=3
+    )
     assert isinstance(translator.engine, CTranslate2Engine)
     assert translator.engine.translator.compute_type.startswith("int8")
     assert translator.engine.translator.num_translators == 3
@@ -137,7 +160,9 @@ def test_the_type_of_arithmetic_and_the_threads_reach_it(tiny_export: Path) -> N
     assert exact.engine.translator.compute_type == "float32"
 
 
-def test_a_type_of_arithmetic_that_the_cpu_lacks_is_refused(tiny_export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_of_arithmetic_that_the_cpu_lacks_is_refused(
+    tiny_export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refusing(*_: Any, compute_type: str, **__: Any) -> None:
         raise ValueError(f"Requested {compute_type} compute type")
 

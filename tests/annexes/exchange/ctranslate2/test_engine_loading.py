@@ -32,7 +32,9 @@ def test_the_export_is_kept_and_made_anew_when_the_checkpoint_or_the_version_cha
 
     def translations() -> list[str]:
         said.clear()
-        loaded = load_translator([folder], GREEDY, device="cpu", engine="ctranslate2", say=said.append)
+        loaded = load_translator(
+            [folder], GREEDY, device="cpu", engine="ctranslate2", say=said.append
+        )
         return loaded.translate(LINES)
 
     first = translations()
@@ -64,10 +66,16 @@ def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted
     said: list[str] = []
     kept = kept_export(tmp_path, said.append)
     assert said[0] == f"{tmp_path}: using {new}"
-    assert sorted(path.name for path in checkpoints.iterdir()) == [".other.ctranslate2", kept.name, new.name]
+    assert sorted(path.name for path in checkpoints.iterdir()) == [
+        ".other.ctranslate2",
+        kept.name,
+        new.name,
+    ]
 
 
-def test_one_of_several_calls_exports_and_the_others_wait(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+def test_one_of_several_calls_exports_and_the_others_wait(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     folder, said = make_checkpoint(tmp_path / "checkpoint"), list[str]()
     with ThreadPoolExecutor(4) as threads:
         places = list(threads.map(kept_export, [folder] * 4, [said.append] * 4))
@@ -80,8 +88,12 @@ def test_a_place_that_cannot_be_written(
 ) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK))  # root may write anywhere
-        with pytest.raises(UsageError, match=rf"{tmp_path}: cannot be written.* nmt export {folder} .*--out DIR"):
+        patch.setattr(
+            os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK)
+        )  # root may write anywhere
+        with pytest.raises(
+            UsageError, match=rf"{tmp_path}: cannot be written.* nmt export {folder} .*--out DIR"
+        ):
             kept_export(folder, lambda message: None)
     assert list(tmp_path.iterdir()) == [folder]
     kept = kept_export(folder, lambda message: None)
@@ -105,14 +117,18 @@ def test_the_package_that_is_missing_is_named(
     copy = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     for name in ("writing", "engine"):
-        monkeypatch.delitem(sys.modules, f"nmt_cli.annexes.exchange.ctranslate2.{name}", raising=False)
+        monkeypatch.delitem(
+            sys.modules, f"nmt_cli.annexes.exchange.ctranslate2.{name}", raising=False
+        )
     with pytest.raises(UsageError, match="pip install ctranslate2"):
         nmt_cli.load(copy, device="cpu", engine="ctranslate2")
     assert list(tmp_path.iterdir()) == [copy]
 
 
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
+    with pytest.raises(
+        UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"
+    ):
         nmt_cli.load(tiny_checkpoint, engine="ctranslate")
     with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine"):
         nmt_cli.load(tiny_export, device="cpu")

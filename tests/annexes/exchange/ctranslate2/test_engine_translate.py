@@ -61,7 +61,9 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
         assert nmt(*command, *more)[0] == 0
     code, out, _ = nmt(*command, "--format", "json")
     assert (code, asked) == (0, [False, True, True, True])
-    for output in (output for row in map(json.loads, out.splitlines()) for output in row["outputs"]):
+    for output in (
+        output for row in map(json.loads, out.splitlines()) for output in row["outputs"]
+    ):
         assert len(output["token_scores"]) >= len(output["tokens"])
 
 
@@ -76,11 +78,18 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
     ],
 )
 def test_what_it_cannot_do_is_named(
-    nmt: Run, tiny_export: Path, source: Path, flags: list[str], named: str, monkeypatch: pytest.MonkeyPatch
+    nmt: Run,
+    tiny_export: Path,
+    source: Path,
+    flags: list[str],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(source.parent)
     Path("beginnings").write_bytes(LINES)
-    code, out, err = nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, *flags)
+    code, out, err = nmt(
+        "translate", tiny_export, "--engine", "ctranslate2", "--input", source, *flags
+    )
     assert (code, out) == (2, "")
     assert named in err
     assert "engine" in err

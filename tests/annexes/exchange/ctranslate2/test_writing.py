@@ -21,8 +21,12 @@ LINES = ["abcdefgh" * 3, "hgf", "", "a", "bad cab", "xyz"]
 
 MODELS: dict[str, dict[str, Any]] = {
     "the paper's": {},
-    "pre-norm": {"model": {"norm": "pre", "activation": "gelu", "num_layers": 2, "num_decoder_layers": 1}},
-    "learned positions, shorter than the lines": {"model": {"positions": "learned", "max_positions": 6}},
+    "pre-norm": {
+        "model": {"norm": "pre", "activation": "gelu", "num_layers": 2, "num_decoder_layers": 1}
+    },
+    "learned positions, shorter than the lines": {
+        "model": {"positions": "learned", "max_positions": 6}
+    },
     "SwiGLU": {"model": {"positions": "none", "activation": "swish", "gated_feed_forward": True}},
     "biases": {"model": {"attention_biases": True, "output_bias": True}, "separate": True},
     "an odd width": {"model": {"d_model": 15, "num_heads": 3}},
@@ -38,9 +42,9 @@ def test_both_programs_find_the_same(
     theirs, ours = (
         [
             translation.outputs[0]
-            for translation in nmt_cli.load(tmp_path / name, device="cpu", engine=engine, beam=1).translate_window(
-                LINES
-            )
+            for translation in nmt_cli.load(
+                tmp_path / name, device="cpu", engine=engine, beam=1
+            ).translate_window(LINES)
         ]
         for engine, name in (("ctranslate2", "export"), ("nmt", "checkpoint"))
     )
@@ -51,20 +55,29 @@ def test_both_programs_find_the_same(
     assert len({output.text for output in ours}) > 1
 
 
-def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: Path, tiny_checkpoint: Path) -> None:
+def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(
+    tiny_export: Path, tiny_checkpoint: Path
+) -> None:
     assert {path.name for path in tiny_export.iterdir()} == {
         *("config.json", "model.bin", "shared_vocabulary.json"),
         *("task", "export.json"),
     }
     config = json.loads((tiny_export / "config.json").read_text())
-    expected = {"add_source_eos": True, "add_source_bos": False, "decoder_start_token": "<s>", "unk_token": "<unk>"}
+    expected = {
+        "add_source_eos": True,
+        "add_source_bos": False,
+        "decoder_start_token": "<s>",
+        "unk_token": "<unk>",
+    }
     assert {name: config[name] for name in expected} == expected
     translator = ctranslate2.Translator(str(tiny_export))
     never = [["<s>"], ["<pad>"], ["<unk>"]]  # a trained model does not want them
     (result,) = translator.translate_batch(
         [["▁", "a", "b"]], beam_size=1, max_decoding_length=5, suppress_sequences=never
     )
-    ours = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, max_length=5).translate_window(["ab"])
+    ours = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, max_length=5).translate_window(
+        ["ab"]
+    )
     assert result.hypotheses[0] == ours[0].outputs[0].tokens
 
 
@@ -78,7 +91,11 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: P
     ],
 )
 def test_what_it_cannot_express_is_named(
-    make_checkpoint: Callable[..., Path], tmp_path: Path, model: dict[str, Any], attention: str, reason: str
+    make_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    model: dict[str, Any],
+    attention: str,
+    reason: str,
 ) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint", model=model, attention=attention)
     with pytest.raises(UsageError, match=f"CTranslate2.*{reason}"):
@@ -109,13 +126,17 @@ def test_an_export_that_computes_something_else_is_refused(
         return spec
 
     monkeypatch.setattr(converter, "converted", wrong)
-    with pytest.raises(CheckpointError, match=r"CTranslate2 computes other log-probabilities.*Nothing was exported"):
+    with pytest.raises(
+        CheckpointError, match=r"CTranslate2 computes other log-probabilities.*Nothing was exported"
+    ):
         write_export(tiny_checkpoint, "ctranslate2", tmp_path / "export")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("quantization", ["bfloat16", "int8"])
-def test_smaller_weights(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path, quantization: str) -> None:
+def test_smaller_weights(
+    tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path, quantization: str
+) -> None:
     said: list[str] = []
     out = tmp_path / "export"
     write_export(tiny_checkpoint, "ctranslate2", out, quantization=quantization, say=said.append)

@@ -36,7 +36,11 @@ def test_a_run_is_exported_and_the_check_reported(
 
 
 def test_errors_are_one_message(
-    nmt: Run, tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nmt: Run,
+    tiny_checkpoint: Path,
+    tiny_export: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code, _, err = nmt("export", tmp_path, "--to", "ctranslate2", "--out", tmp_path / "out")
     assert (code, err.count("\n")) == (1, 1)
@@ -49,7 +53,12 @@ def test_errors_are_one_message(
     assert "ctranslate2" in err
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     for name in ("writing", "engine"):
-        monkeypatch.delitem(sys.modules, f"nmt_cli.annexes.exchange.ctranslate2.{name}", raising=False)
+        monkeypatch.delitem(
+            sys.modules, f"nmt_cli.annexes.exchange.ctranslate2.{name}", raising=False
+        )
     code, _, err = nmt("export", tiny_checkpoint, "--to", "ctranslate2", "--out", tmp_path / "out")
-    assert (code, err) == (2, "nmt: ctranslate2 needs the package ctranslate2: pip install 'nmt-cli[ctranslate2]'\n")
+    assert (code, err) == (
+        2,
+        "nmt: ctranslate2 needs the package ctranslate2: pip install 'nmt-cli[ctranslate2]'\n",
+    )
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,9 @@ def test_what_agrees_is_reported(comparison: Comparison) -> None:
     near = [[value + TOLERANCE / 2 for value in row] for row in ours]
     tokens = sum(map(len, ours))
     probabilities, outputs = comparison.report(near, comparison.outputs)
-    assert probabilities.startswith(f"log-probabilities: 0.0005 is the largest difference in {tokens} tokens")
+    assert probabilities.startswith(
+        f"log-probabilities: 0.0005 is the largest difference in {tokens} tokens"
+    )
     assert outputs == "greedy outputs: 2 of 2 equal"
 
 
@@ -43,7 +45,9 @@ def test_another_output_is_refused_unless_its_tokens_are_as_probable(
     ours = comparison.log_probabilities(comparison.outputs)
     with pytest.raises(CheckpointError, match="Other translates a sentence differently"):
         comparison.report(ours, outputs)
-    monkeypatch.setattr(comparison, "log_probabilities", lambda targets: [[-1.0] * 99 for _ in targets])
+    monkeypatch.setattr(
+        comparison, "log_probabilities", lambda targets: [[-1.0] * 99 for _ in targets]
+    )
     flat = [[-1.0] * 99 for _ in outputs]
     assert "1 of 2 equal; 1 chose another of two tokens" in comparison.report(flat, outputs)[1]
 

@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from nmt_cli.annexes.exchange.export import formats
-from nmt_cli.annexes.exchange.export.writing import LINES, fingerprint_of, record_of, sample_lines, write_export
+from nmt_cli.annexes.exchange.export.writing import (
+    LINES,
+    fingerprint_of,
+    record_of,
+    sample_lines,
+    write_export,
+)
 from nmt_cli.checkpoint import load_task
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import UNK
@@ -24,7 +30,9 @@ class Recorded:
 
     fault: Exception | None = None
 
-    def export(self, model: Any, task: Any, samples: Sequence[str], folder: Path, quantization: str) -> list[str]:
+    def export(
+        self, model: Any, task: Any, samples: Sequence[str], folder: Path, quantization: str
+    ) -> list[str]:
         assert not model.training
         (folder / "samples").write_text("\n".join(samples))
         if self.fault is not None:
@@ -45,14 +53,19 @@ def test_an_export_has_its_record_and_the_task(tiny_checkpoint: Path, tmp_path: 
     write_export(tiny_checkpoint, "ctranslate2", tmp_path / "out", say=said.append)
     record = json.loads((tmp_path / "out" / "export.json").read_text())
     assert record["files"] == sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert (record["format"], record["checkpoint"]) == ("ctranslate2", fingerprint_of(tiny_checkpoint))
+    assert (record["format"], record["checkpoint"]) == (
+        "ctranslate2",
+        fingerprint_of(tiny_checkpoint),
+    )
     ours, theirs = load_task(tiny_checkpoint / "task"), load_task(tmp_path / "out" / "task")
     assert ours.encode_source("abc") == theirs.encode_source("abc")
     assert said[0].startswith("checked on 32 lines")
     assert said[1:] == ["  all is equal"]
 
 
-def test_an_error_leaves_nothing_behind(recorded: Recorded, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_an_error_leaves_nothing_behind(
+    recorded: Recorded, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     recorded.fault = CheckpointError("it differs")
     with pytest.raises(CheckpointError, match="it differs"):
         write_export(tiny_checkpoint, "ctranslate2", tmp_path / "out")
@@ -70,7 +83,9 @@ def test_only_an_export_is_replaced_and_only_if_asked(
     recorded.fault = UsageError("no")
     with pytest.raises(UsageError, match="no"):
         write_export(other, "ctranslate2", out, overwrite=True)
-    assert json.loads((out / "export.json").read_text())["checkpoint"] == fingerprint_of(tiny_checkpoint)
+    assert json.loads((out / "export.json").read_text())["checkpoint"] == fingerprint_of(
+        tiny_checkpoint
+    )
     recorded.fault = None
     write_export(other, "huggingface", out, overwrite=True)
     assert json.loads((out / "export.json").read_text())["checkpoint"] == fingerprint_of(other)
@@ -112,7 +127,9 @@ def test_a_pipe_or_a_device_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_every_format_has_an_extra_of_its_name() -> None:
-    project = tomllib.loads(Path(__file__).parents[4].joinpath("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads(
+        Path(__file__).parents[4].joinpath("pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
     present = formats.FORMATS.names
     assert "ctranslate2" in present
     assert present <= set(project["optional-dependencies"])

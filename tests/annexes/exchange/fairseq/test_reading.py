@@ -1,6 +1,7 @@
 """Imported models of fairseq compute what fairseq 0.12.2 computes.
 
-`tiny/` has a model that it trained, without the optimizer's state, and its greedy outputs and their log-probabilities.
+`tiny/` has a model that it trained, without the optimizer's state, and its greedy outputs and their
+log-probabilities.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ def saved() -> dict[str, Any]:
 
 @pytest.fixture
 def changed(saved: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
-    """Writes the tiny model with other options, and what `change` does to its weights, beside its dictionaries."""
+    """Writes the tiny model with other options, and what `change` does to its weights, beside its
+    dictionaries.
+    """
 
-    def write(change: Callable[[dict[str, Any]], None] = lambda weights: None, **options: Any) -> Path:
+    def write(
+        change: Callable[[dict[str, Any]], None] = lambda weights: None, **options: Any
+    ) -> Path:
         for path in TINY.glob("dict.*"):
             shutil.copy(path, tmp_path)
         vars(saved["cfg"]["model"]).update(options)
@@ -46,7 +51,9 @@ def changed(saved: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
 
 def test_a_trained_model_translates_and_scores_as_there(nmt: Run, tmp_path: Path) -> None:
     check_import(nmt, TINY / "checkpoint_best.pt", tmp_path / "imported", CODES, EXAMPLES)
-    assert checkpoint.read_contents(tmp_path / "imported").sections["model"]["name"] == "transformer"
+    assert (
+        checkpoint.read_contents(tmp_path / "imported").sections["model"]["name"] == "transformer"
+    )
 
 
 def test_text_that_is_split_already(nmt: Run, changed: Callable[..., Path]) -> None:
@@ -54,19 +61,25 @@ def test_text_that_is_split_already(nmt: Run, changed: Callable[..., Path]) -> N
     each = EXAMPLES[0]
     found = log_probabilities(model, task, each["pieces"], each["output_pieces"])
     assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
-    assert task.decode_target(task.encode_target(each["output_pieces"]), "") == each["output_pieces"]
+    assert (
+        task.decode_target(task.encode_target(each["output_pieces"]), "") == each["output_pieces"]
+    )
 
 
 def test_moses_and_lowercase(nmt: Run, changed: Callable[..., Path]) -> None:
     _, task = imported(nmt, changed(), *CODES, "--moses", "--moses-escape", "--lowercase")
-    assert task.encode_source("The DOG finds, today?") == task.vocabularies()[0].encode("the dog finds , today ?")
+    assert task.encode_source("The DOG finds, today?") == task.vocabularies()[0].encode(
+        "the dog finds , today ?"
+    )
     assert task.decode_target(task.encode_target("ALTE?"), "") == "alte?"
 
 
 def _noisy(weights: dict[str, Any]) -> None:
     for name, tensor in weights.items():
         if tensor.dim() and "version" not in name:
-            tensor.add_(0.2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(name))))
+            tensor.add_(
+                0.2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(name)))
+            )
     shared = weights["encoder.embed_tokens.weight"]
     weights["decoder.embed_tokens.weight"] = weights["decoder.output_projection.weight"] = shared
 
@@ -74,7 +87,9 @@ def _noisy(weights: dict[str, Any]) -> None:
 def _untied(weights: dict[str, Any]) -> None:
     _noisy(weights)
     for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
-        weights[name] = torch.randn(weights[name].shape, generator=torch.Generator().manual_seed(len(name)))
+        weights[name] = torch.randn(
+            weights[name].shape, generator=torch.Generator().manual_seed(len(name))
+        )
 
 
 def _pre_norm(weights: dict[str, Any]) -> None:
@@ -90,7 +105,9 @@ def _pre_norm(weights: dict[str, Any]) -> None:
 def _learned(weights: dict[str, Any]) -> None:
     _noisy(weights)
     for side, rows in (("encoder", 66), ("decoder", 34)):
-        weights[f"{side}.embed_positions.weight"] = torch.randn(rows, 16, generator=torch.Generator().manual_seed(rows))
+        weights[f"{side}.embed_positions.weight"] = torch.randn(
+            rows, 16, generator=torch.Generator().manual_seed(rows)
+        )
 
 
 PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
@@ -108,18 +125,29 @@ PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
     ],
 )
 def test_variants(
-    nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], change: Any, options: dict[str, Any]
+    nmt: Run,
+    changed: Callable[..., Path],
+    saved: dict[str, Any],
+    change: Any,
+    options: dict[str, Any],
 ) -> None:
     model, task = imported(nmt, changed(change, **options), *CODES)
     weights = saved["model"]
     words = [line.split(" ")[0] for line in (TINY / "dict.en.txt").read_text("utf-8").splitlines()]
     ids = {word: i for i, word in enumerate(["<s>", "<pad>", "</s>", "<unk>", *words])}
-    source, target = ([ids[piece] for piece in EXAMPLES[0][side].split(" ")] for side in ("pieces", "output_pieces"))
+    source, target = (
+        [ids[piece] for piece in EXAMPLES[0][side].split(" ")]
+        for side in ("pieces", "output_pieces")
+    )
     activation = torch.nn.functional.gelu if options.get("activation_fn") == "gelu" else torch.relu
-    reference = Reference(weights, FAIRSEQ, 2, pre_norm="encoder_normalize_before" in options, activation=activation)
+    reference = Reference(
+        weights, FAIRSEQ, 2, pre_norm="encoder_normalize_before" in options, activation=activation
+    )
     states = []
     for side, tokens in (("encoder", [*source, 2]), ("decoder", [2, *target])):
-        x = weights[f"{side}.embed_tokens.weight"][tokens] * (1 if options.get("no_scale_embedding") else 4)
+        x = weights[f"{side}.embed_tokens.weight"][tokens] * (
+            1 if options.get("no_scale_embedding") else 4
+        )
         if "encoder_learned_pos" in options:
             x = x + weights[f"{side}.embed_positions.weight"][2 : 2 + len(tokens)]
         elif "no_token_positional_embeddings" not in options:
@@ -143,8 +171,12 @@ def _old(weights: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("nested", [True, False])
-def test_other_versions(nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], nested: bool) -> None:
-    """Older files have all options in `args`; in newer ones, those of encoder and decoder may have sections."""
+def test_other_versions(
+    nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], nested: bool
+) -> None:
+    """Older files have all options in `args`; in newer ones, those of encoder and decoder may have
+    sections.
+    """
     path = changed(_old)
     task, model = saved["cfg"]["task"], vars(saved["cfg"]["model"])
     if nested:
@@ -166,7 +198,10 @@ def test_other_versions(nmt: Run, changed: Callable[..., Path], saved: dict[str,
     [
         ({"arch": "lightconv"}, "architecture is 'lightconv'"),
         ({"activation_fn": "gelu_accurate"}, "activation_fn is 'gelu_accurate'"),
-        ({"encoder_attention_heads": 4}, "encoder_attention_heads and decoder_attention_heads differ: [4, 2]"),
+        (
+            {"encoder_attention_heads": 4},
+            "encoder_attention_heads and decoder_attention_heads differ: [4, 2]",
+        ),
         (
             {"decoder_normalize_before": True},
             "encoder_normalize_before and decoder_normalize_before differ: [False, True]",
@@ -184,7 +219,10 @@ def test_other_versions(nmt: Run, changed: Callable[..., Path], saved: dict[str,
             }.items()
         ],
         ({"encoder_learned_pos": True}, "encoder.embed_positions.weight"),
-        ({"max_source_positions": 50_000_000}, "max_source_positions is 50000000, expected at most 2097152"),
+        (
+            {"max_source_positions": 50_000_000},
+            "max_source_positions is 50000000, expected at most 2097152",
+        ),
         ({"max_target_positions": 10**30}, "max_target_positions"),
         ({"max_target_positions": -1}, "max_target_positions"),
         ({"arch": ["transformer"]}, "architecture is"),
@@ -202,15 +240,28 @@ def test_other_settings_are_refused(
 
 
 def test_harmless_settings(nmt: Run, changed: Callable[..., Path]) -> None:
-    path = changed(no_decoder_final_norm=True, decoder_layerdrop=0.1, quant_noise_pq=0.1, rope=True, new=0)
+    path = changed(
+        no_decoder_final_norm=True, decoder_layerdrop=0.1, quant_noise_pq=0.1, rope=True, new=0
+    )
     code, _, err = nmt("import", path, "--out", path.parent / "imported")
     assert code == 0
-    assert err.startswith(f"warning: {path}: settings that nmt does not know, and does not use: ['rope']\n")
+    assert err.startswith(
+        f"warning: {path}: settings that nmt does not know, and does not use: ['rope']\n"
+    )
 
 
-def test_unknown_settings_of_older_files(nmt: Run, saved: dict[str, Any], changed: Callable[..., Path]) -> None:
+def test_unknown_settings_of_older_files(
+    nmt: Run, saved: dict[str, Any], changed: Callable[..., Path]
+) -> None:
     """They have all options of a command in one record."""
-    path = changed(task="translation", source_lang="en", target_lang="de", clip_norm=25.0, own_gate=True, logs="x")
+    path = changed(
+        task="translation",
+        source_lang="en",
+        target_lang="de",
+        clip_norm=25.0,
+        own_gate=True,
+        logs="x",
+    )
     args = saved["cfg"]["model"]
     del args._name
     torch.save({**saved, "cfg": None, "args": args}, path)
@@ -249,20 +300,36 @@ def test_tags_stay_whole(nmt: Run, changed: Callable[..., Path], tmp_path: Path)
             stream.write("<2de> 1\n__fr__ 1\nmadeupword0000 0\n")
     codes = tmp_path / "codes"
     codes.write_bytes(b"\xef\xbb\xbf" + (TINY / "bpe.codes").read_bytes().replace(b"\n", b"\r\n"))
-    code, _, err = nmt("import", path, "--out", tmp_path / "imported", "--subwords", codes, "--moses", "--lowercase")
+    code, _, err = nmt(
+        "import",
+        path,
+        "--out",
+        tmp_path / "imported",
+        "--subwords",
+        codes,
+        "--moses",
+        "--lowercase",
+    )
     assert code == 0
     assert "kept whole: ['<2de>', '__fr__']\n" in err
     assert "changes ['__fr__']" in err
     task = checkpoint.load_task(tmp_path / "imported" / "task")
     pieces = EXAMPLES[0]["pieces"].split(" ")
-    assert task.source_tokens(task.encode_source(f"<2de> {EXAMPLES[0]['source']}")) == ["<2de>", *pieces]
+    assert task.source_tokens(task.encode_source(f"<2de> {EXAMPLES[0]['source']}")) == [
+        "<2de>",
+        *pieces,
+    ]
     assert task.symbols == ["<2de>"]
     (tmp_path / "in").write_text(EXAMPLES[0]["source"] + "\n")
-    code, out, err = nmt("translate", tmp_path / "imported", "--tag", "<2de>", "--input", tmp_path / "in")
+    code, out, err = nmt(
+        "translate", tmp_path / "imported", "--tag", "<2de>", "--input", tmp_path / "in"
+    )
     assert (code, out.count("\n")) == (0, 1), err
 
 
-@pytest.mark.parametrize("name", ["encoder.layernorm_embedding.weight", "decoder.layers.0.c_attn", "", "task"])
+@pytest.mark.parametrize(
+    "name", ["encoder.layernorm_embedding.weight", "decoder.layers.0.c_attn", "", "task"]
+)
 def test_other_weights_and_tasks_are_refused(
     nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], name: str
 ) -> None:
@@ -301,9 +368,15 @@ def test_missing_and_wrong_files(nmt: Run, changed: Callable[..., Path], tmp_pat
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda lines: lines[:20], "expected 60 entries, as the checkpoint has embeddings, found 20"),
+        (
+            lambda lines: lines[:20],
+            "expected 60 entries, as the checkpoint has embeddings, found 20",
+        ),
         (lambda lines: [line.split(" ")[0] for line in lines], "dict.de.txt:1: expected an entry"),
-        (lambda lines: [line.replace(" ", "\t") for line in lines], "dict.de.txt:1: expected an entry"),
+        (
+            lambda lines: [line.replace(" ", "\t") for line in lines],
+            "dict.de.txt:1: expected an entry",
+        ),
     ],
 )
 def test_a_wrong_dictionary_is_refused(
@@ -312,7 +385,9 @@ def test_a_wrong_dictionary_is_refused(
     """It would give other entries to the embeddings, or none."""
     path = changed()
     dictionary = tmp_path / "dict.de.txt"
-    dictionary.write_text("\n".join(wrong(dictionary.read_text("utf-8").splitlines())) + "\n", "utf-8")
+    dictionary.write_text(
+        "\n".join(wrong(dictionary.read_text("utf-8").splitlines())) + "\n", "utf-8"
+    )
     code, _, err = nmt("import", path, "--out", tmp_path / "imported")
     assert code == 1
     assert message in err

@@ -1,4 +1,6 @@
-"""Files of other programs that would take more memory than they have bytes, and settings that nobody knows."""
+"""Files of other programs that would take more memory than they have bytes, and settings that
+nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli.annexes.exchange.importing.checks import float_weights, is_language, our_settings, saved_objects
+from nmt_cli.annexes.exchange.importing.checks import (
+    float_weights,
+    is_language,
+    our_settings,
+    saved_objects,
+)
 from nmt_cli.errors import CheckpointError
 
 
@@ -92,13 +99,17 @@ def test_a_setting_of_encoder_and_decoder_is_one_of_ours() -> None:
 
     assert layers(layers=3, decoder_layers=3) == {"num_layers": 3}
     assert layers(decoder_layers=None) == {"num_layers": 6}
-    with pytest.raises(CheckpointError, match=r"^model.pt: .* layers and decoder_layers differ: \[3, 6\]$"):
+    with pytest.raises(
+        CheckpointError, match=r"^model.pt: .* layers and decoder_layers differ: \[3, 6\]$"
+    ):
         layers(layers=3)
 
 
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", []])
 def test_a_setting_that_is_off_is_supported(value: Any) -> None:
-    assert our_settings({"scale": True, "gate": value}, KNOWN, Path("model.pt")) == {"num_layers": 6}
+    assert our_settings({"scale": True, "gate": value}, KNOWN, Path("model.pt")) == {
+        "num_layers": 6
+    }
 
 
 def test_other_settings_are_refused_by_name() -> None:
@@ -111,7 +122,14 @@ def test_other_settings_are_refused_by_name() -> None:
 
 
 def test_unknown_settings_of_a_model_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2, "layer": 3}
+    settings = {
+        "gate": False,
+        "new_attention": True,
+        "new_norm": 0,
+        "learning_rate": 1,
+        "heads": 2,
+        "layer": 3,
+    }
     our_settings({"scale": True, **settings}, KNOWN, Path("model.pt"), others=["layer"])
     assert capsys.readouterr().err.endswith("does not use: ['new_attention']\n")
 
@@ -122,7 +140,19 @@ def test_unknown_settings_of_a_model_are_named(capsys: pytest.CaptureFixture[str
         *[(name, True) for name in ("de", "zh_CN", "sr@latin", "pt-BR", "中文", "v1.0")],
         *[
             (name, False)
-            for name in ("", "..", ".de", "a/b", "x/../../s", "/etc", "a\0", "a\n", "\x1b", "a" * 50, None)
+            for name in (
+                "",
+                "..",
+                ".de",
+                "a/b",
+                "x/../../s",
+                "/etc",
+                "a\0",
+                "a\n",
+                "\x1b",
+                "a" * 50,
+                None,
+            )
         ],
         (["de"], False),
     ],

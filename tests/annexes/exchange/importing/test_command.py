@@ -28,14 +28,18 @@ def translations(folder: Path) -> list[str]:
     return list(nmt_cli.load(folder, device="cpu").translate(LINES, max_length=12))
 
 
-def test_it_translates_as_before(nmt: Run, marian: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_it_translates_as_before(
+    nmt: Run, marian: Path, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     code, out, err = nmt("import", marian, "--out", tmp_path / "model")
     assert (code, out) == (0, "")
     assert f"imported {marian} into {tmp_path / 'model'}: en to de" in err
     assert translations(tmp_path / "model") == translations(tiny_checkpoint)
 
 
-def test_an_earlier_one_is_replaced_only_if_asked_to(nmt: Run, marian: Path, tmp_path: Path) -> None:
+def test_an_earlier_one_is_replaced_only_if_asked_to(
+    nmt: Run, marian: Path, tmp_path: Path
+) -> None:
     command = ("import", marian, "--out", tmp_path / "model")
     assert nmt(*command)[0] == 0
     code, _, err = nmt(*command, "--source-lang", "eng")
@@ -56,7 +60,9 @@ def test_a_wrong_folder_leaves_nothing(nmt: Run, tiny_checkpoint: Path, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_is_fine_tuned_on_data_prepared_with_its_vocabulary(nmt: Run, marian: Path, tmp_path: Path) -> None:
+def test_it_is_fine_tuned_on_data_prepared_with_its_vocabulary(
+    nmt: Run, marian: Path, tmp_path: Path
+) -> None:
     model, data, run = (tmp_path / name for name in ("model", "data", "run"))
     assert nmt("import", marian, "--out", model)[0] == 0
     for split, count in (("train", 40), ("valid", 4)):
@@ -81,7 +87,9 @@ def test_it_is_fine_tuned_on_data_prepared_with_its_vocabulary(nmt: Run, marian:
     assert not before["output_bias"].equal(after["output_bias"])
 
 
-def test_the_text_of_a_folder_has_settings_of_its_own(nmt: Run, marian: Path, tmp_path: Path) -> None:
+def test_the_text_of_a_folder_has_settings_of_its_own(
+    nmt: Run, marian: Path, tmp_path: Path
+) -> None:
     code, _, err = nmt("import", marian, "--out", tmp_path / "model", "--moses")
     assert code == 2
     assert "--moses cannot be used" in err

@@ -23,7 +23,12 @@ CODES = (FAIRSEQ / "bpe.codes").read_text("utf-8")
 def made(folder: Path, *more: str) -> list[str]:
     """The special symbols, and all pieces in the examples of the other program."""
     examples = json.loads((folder / "expected.json").read_text("utf-8"))
-    found = {piece for each in examples for side in ("pieces", "output_pieces") for piece in each[side].split(" ")}
+    found = {
+        piece
+        for each in examples
+        for side in ("pieces", "output_pieces")
+        for piece in each[side].split(" ")
+    }
     return [*SPECIAL_SYMBOLS, *sorted(found), *more]
 
 
@@ -38,16 +43,22 @@ def test_text_is_split_and_joined_as_there(side: str, merged: MergedPieces) -> N
     for folder, vocabulary in ((FAIRSEQ, merged), (OPENNMT, listed)):
         for each in json.loads((folder / "expected.json").read_text("utf-8")):
             ids = vocabulary.encode(each[side])
-            assert vocabulary.pieces(ids) == each["pieces" if side == "source" else "output_pieces"].split(" ")
+            assert vocabulary.pieces(ids) == each[
+                "pieces" if side == "source" else "output_pieces"
+            ].split(" ")
             assert vocabulary.decode([BOS, *ids, EOS, PAD]) == each[side]
 
 
 def test_merges_follow_their_order() -> None:
-    """Of overlapping pairs, the one learned first is merged, from left to right, and the end of a word is a symbol."""
+    """Of overlapping pairs, the one learned first is merged, from left to right, and the end of a
+    word is a symbol.
+    """
     codes = "#version: 0.2\nb c\na b\na a\nbc d</w>\na b\n"
     pieces = ["a@@", "bcd", "aa@@", "a", "b@@", "d", "x", "bc@@"]
     vocabulary = MergedPieces([*SPECIAL_SYMBOLS, *pieces], codes)
-    assert [vocabulary.pieces(vocabulary.encode(word)) for word in ("abcd", "aaaa", "bcd", "x")] == [
+    assert [
+        vocabulary.pieces(vocabulary.encode(word)) for word in ("abcd", "aaaa", "bcd", "x")
+    ] == [
         ["a@@", "bcd"],
         ["aa@@", "a@@", "a"],
         ["bcd"],

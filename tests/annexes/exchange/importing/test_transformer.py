@@ -63,11 +63,15 @@ def test_epsilon(norm: str) -> None:
     with torch.no_grad():
         expected = model(pad([[5, EOS]]), pad([[BOS]]))[:, 0].log_softmax(1)
     torch.testing.assert_close(found, expected)
-    assert not torch.allclose(expected, made(norm=norm)(pad([[5, EOS]]), pad([[BOS]]))[:, 0].log_softmax(1), atol=1e-3)
+    assert not torch.allclose(
+        expected, made(norm=norm)(pad([[5, EOS]]), pad([[BOS]]))[:, 0].log_softmax(1), atol=1e-3
+    )
 
 
 def test_the_end_of_the_source_is_not_seen() -> None:
-    """Another embedding of EOS changes nothing, except for an empty line; decoding agrees with training."""
+    """Another embedding of EOS changes nothing, except for an empty line; decoding agrees with
+    training.
+    """
     model = made(source_end=False)
     before = logits(model)
     with torch.no_grad():
@@ -78,7 +82,9 @@ def test_the_end_of_the_source_is_not_seen() -> None:
     sources = pad([[*ids, EOS] for ids in SOURCES])
     decodable = model.decodable("float32")
     state = decodable.start(sources)
-    scores = token_log_probabilities([model], SOURCES, TARGETS, torch.device("cpu"), batch_tokens=100)
+    scores = token_log_probabilities(
+        [model], SOURCES, TARGETS, torch.device("cpu"), batch_tokens=100
+    )
     tokens = torch.full((3,), BOS)
     for place in range(2):
         found, state = decodable.step(tokens, state)

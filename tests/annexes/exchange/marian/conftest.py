@@ -18,7 +18,12 @@ ENGLISH = (
     "sees hears finds paints isn't",
     "today ! ?",
 )
-GERMAN = ("der große kleine alte frohe stille", "Mann Bäcker Hund Gärtner Fuß", "sieht hört findet malt", "heute ! ?")
+GERMAN = (
+    "der große kleine alte frohe stille",
+    "Mann Bäcker Hund Gärtner Fuß",
+    "sieht hört findet malt",
+    "heute ! ?",
+)
 ODD = [
     "",
     "   Two  spaces,  and  more ",
@@ -27,7 +32,8 @@ ODD = [
     "tab\there, no-break\u00a0space, zero\u200bwidth",
     "</s> a <pad> symbol <unk> <s> in the text",
     "one \u2581 block at the end and  white space \u2581 ",
-    "so\u00adft hyphens, \u2066isolated\u2069 words\u202c, an \u2764\ufe0f, \u0085, \u0081, \u0093 and \u3164 too",
+    "so\u00adft hyphens, \u2066isolated\u2069 words\u202c, an \u2764\ufe0f, \u0085, \u0081, \u0093 "
+    "and \u3164 too",
     "\u200b\u00ad \u2060",
     "\u0645\u06cc\u200c\u062e\u0648 \u0627\u200c\u0628, Auf\u200clage, \u0915\u094d\u200d\u0937",
     "an \u200d alone, \u09b0\u200d\u09cd\u09af, \U0001f469\u200d\U0001f680",
@@ -37,14 +43,19 @@ ODD = [
     "ﬁne ligatures, ① and full-width ＡＢＣ",
     "NFD: scho\u0308n, cafe\u0301; \ufeffa mark, a \x01 control, e\x01e; \u3000a wide space",
 ]
-"""Lines with characters that no vocabulary here has, and with what a tokenizer may take for something else."""
+"""Lines with characters that no vocabulary here has, and with what a tokenizer may take for
+something else.
+"""
 
 
 def _sentences(words: tuple[str, ...], count: int) -> list[str]:
     draw = random.Random(len(words[0]))
-    lists = [part.split(" ") for part in (words[0], words[1], words[2], words[0], words[1], words[3])]
+    lists = [
+        part.split(" ") for part in (words[0], words[1], words[2], words[0], words[1], words[3])
+    ]
     return [
-        " ".join(map(draw.choice, lists)).capitalize() + ("." if number % 3 else ", 12.5 %") for number in range(count)
+        " ".join(map(draw.choice, lists)).capitalize() + ("." if number % 3 else ", 12.5 %")
+        for number in range(count)
     ]
 
 
@@ -64,7 +75,9 @@ def odd_lines(text: list[tuple[str, str]]) -> list[str]:
 def made(text: list[tuple[str, str]]) -> Callable[..., tuple[Any, Any]]:
     """Makes a Transformer with random weights, and its task."""
 
-    def make(task: dict[str, Any] | None = None, attention: str = "full", **fields: Any) -> tuple[Any, Any]:
+    def make(
+        task: dict[str, Any] | None = None, attention: str = "full", **fields: Any
+    ) -> tuple[Any, Any]:
         registry.discover()
         component = registry.find("task", "translation")
         settings = {"source_lang": "en", "target_lang": "de", "vocab_size": 90, **(task or {})}

@@ -22,7 +22,9 @@ PIECES = [*SPECIAL_SYMBOLS, "\u2581", *"abcé", ">>deu<<", "日本", *BYTES]
 
 
 def made(byte_fallback: bool = False) -> MarianPieces:
-    """Of letters that are cut by a SentencePiece model of its own, and of a code and a word that it does not have."""
+    """Of letters that are cut by a SentencePiece model of its own, and of a code and a word that it
+    does not have.
+    """
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["abcdé", "dcba", "aé cé dé"]),
@@ -50,7 +52,10 @@ def ids(*pieces: str) -> list[int]:
     [
         ("", []),
         ("dad", ["\u2581", "<unk>", "a", "<unk>"]),
-        ("a日本b", ["\u2581", "a", "日本", "b"]),  # no piece of the SentencePiece model, but one of the list
+        (
+            "a日本b",
+            ["\u2581", "a", "日本", "b"],
+        ),  # no piece of the SentencePiece model, but one of the list
         (">>deu<< a", [">>deu<<", "\u2581", "a"]),
         (">>x\n<<<< a", ["<unk>", "\u2581", "<unk>", "\u2581", "a"]),
         ("a</s>", ["\u2581", "a", "<unk>"]),

@@ -1,4 +1,6 @@
-"""Imported MarianMTModels compute, tokenise and translate here as they do in Hugging Face Transformers."""
+"""Imported MarianMTModels compute, tokenise and translate here as they do in Hugging Face
+Transformers.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,23 @@ CODES = [">>deu<<", ">>fra<<"]
 
 
 def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Any:
-    options = ImportOptions(path=folder, out=folder, source_lang=languages[0], target_lang=languages[1])
+    options = ImportOptions(
+        path=folder, out=folder, source_lang=languages[0], target_lang=languages[1]
+    )
     return reading.read(folder, {}, options)
 
 
 def _pieces(path: Path, lines: Sequence[str]) -> list[str]:
-    """Learn a SentencePiece model with SentencePiece's own defaults; return its pieces without special symbols."""
+    """Learn a SentencePiece model with SentencePiece's own defaults; return its pieces without
+    special symbols.
+    """
     stem = str(path.with_suffix(""))
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_prefix=stem, vocab_size=80, hard_vocab_limit=False, minloglevel=2
+        sentence_iterator=iter(lines),
+        model_prefix=stem,
+        vocab_size=80,
+        hard_vocab_limit=False,
+        minloglevel=2,
     )
     Path(f"{stem}.model").rename(path)
     learned = sentencepiece.SentencePieceProcessor(model_file=str(path))
@@ -50,7 +60,9 @@ def _vocab(special: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
 
 
 def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool) -> Path:
-    """Write a MarianMTModel with random weights, biases too, that was taught a little, and a tokenizer of its own."""
+    """Write a MarianMTModel with random weights, biases too, that was taught a little, and a
+    tokenizer of its own.
+    """
     source, target = (
         _pieces(folder / f"{name}.spm", lines)
         for name, lines in zip(("source", "target"), zip(*text, strict=True), strict=True)
@@ -78,7 +90,11 @@ def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool)
         d_model=16,
         encoder_layers=2 if shared else 3,
         decoder_layers=2,
-        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()},
+        **{
+            f"{side}_{name}": size
+            for side in ("encoder", "decoder")
+            for name, size in sizes.items()
+        },
     )
     torch.manual_seed(2)
     model = MarianMTModel(config).eval()
@@ -89,7 +105,9 @@ def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool)
         model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias))
     model.save_pretrained(folder)
     sources, targets = zip(*text[:8], strict=True)
-    batch = AutoTokenizer.from_pretrained(folder)(sources, text_target=targets, padding=True, return_tensors="pt")
+    batch = AutoTokenizer.from_pretrained(folder)(
+        sources, text_target=targets, padding=True, return_tensors="pt"
+    )
     batch["labels"].masked_fill_(batch["labels"] == pad, -100)
     taught(model, lambda: model(**batch).loss)
     model.save_pretrained(folder)
@@ -97,7 +115,9 @@ def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool)
 
 
 @pytest.fixture(scope="module")
-def shared(text: Text, taught: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(
+    text: Text, taught: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """With one vocabulary, whose last piece is the padding, as in OPUS-MT."""
     return _folder(tmp_path_factory.mktemp("shared"), text, taught, shared=True)
 
@@ -135,12 +155,21 @@ def their_ids(task: Any, marian: Path, side: str) -> Tensor:
     return torch.tensor([vocab["<pad>" if i == BOS else piece] for i, piece in enumerate(pieces)])
 
 
-def test_the_ids_are_those_of_the_tokenizer(marian: Path, imported: Path, odd_lines: list[str]) -> None:
+def test_the_ids_are_those_of_the_tokenizer(
+    marian: Path, imported: Path, odd_lines: list[str]
+) -> None:
     task: Any = checkpoint.load_task(imported / "task")
     assert task.languages == ("eng", "deu")
     assert task.config.normalization == "none"  # that of its SentencePiece models is enough
     tokenizer = AutoTokenizer.from_pretrained(marian, split_special_tokens=True)
-    lines = [*odd_lines, ">>deu<< A dog.", ">>xyz<< A dog.", ">>a b<<c<<", ">>open", " >>deu<< Not first."]
+    lines = [
+        *odd_lines,
+        ">>deu<< A dog.",
+        ">>xyz<< A dog.",
+        ">>a b<<c<<",
+        ">>open",
+        " >>deu<< Not first.",
+    ]
     for side, theirs in (("source", tokenizer(lines)), ("target", tokenizer(text_target=lines))):
         ids = their_ids(task, marian, side)
         ours = [ids[[*getattr(task, f"encode_{side}")(line), EOS]].tolist() for line in lines]
@@ -152,12 +181,17 @@ def test_the_ids_are_those_of_the_tokenizer(marian: Path, imported: Path, odd_li
 def test_a_batch_has_the_same_log_probabilities(marian: Path, imported: Path, text: Text) -> None:
     """BOS, which Marian's vocabulary does not have, takes no probability from the others."""
     model, task = checkpoint.load_model(imported)
-    tokenizer, theirs = AutoTokenizer.from_pretrained(marian), AutoModelForSeq2SeqLM.from_pretrained(marian)
+    tokenizer, theirs = (
+        AutoTokenizer.from_pretrained(marian),
+        AutoModelForSeq2SeqLM.from_pretrained(marian),
+    )
     sources, targets = (list(side) for side in zip(*text[:4], ("Old.", "Alt."), strict=True))
     batch = tokenizer(sources, text_target=targets, padding=True, return_tensors="pt")
     start = theirs.config.decoder_start_token_id
     target_in = torch.cat([torch.full((5, 1), start), batch["labels"][:, :-1]], 1)
-    expected = theirs(batch["input_ids"], batch["attention_mask"], decoder_input_ids=target_in).logits.log_softmax(-1)
+    expected = theirs(
+        batch["input_ids"], batch["attention_mask"], decoder_input_ids=target_in
+    ).logits.log_softmax(-1)
     rows = {side: their_ids(task, marian, side) for side in ("source", "target")}
     ours = {side: torch.zeros(int(ids.max()) + 1, dtype=torch.long) for side, ids in rows.items()}
     for side, ids in rows.items():
@@ -167,18 +201,29 @@ def test_a_batch_has_the_same_log_probabilities(marian: Path, imported: Path, te
     our_target[:, 0] = BOS
     found = model(ours["source"][batch["input_ids"]], our_target).log_softmax(-1)
     real, kept = our_target != PAD, torch.arange(found.size(-1)) != BOS
-    torch.testing.assert_close(found[real][:, kept], expected[real][:, rows["target"][kept]], rtol=1e-5, atol=2e-5)
+    torch.testing.assert_close(
+        found[real][:, kept], expected[real][:, rows["target"][kept]], rtol=1e-5, atol=2e-5
+    )
     assert (found[real][:, BOS] < -15).all()
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_translations_are_the_same(marian: Path, imported: Path, text: Text, beam: int) -> None:
     lines = [source for source, _ in text[:8]]
-    ours = list(nmt_cli.load(imported, device="cpu").translate(lines, beam=beam, alpha=0.0, max_length_offset=98))
-    tokenizer, theirs = AutoTokenizer.from_pretrained(marian), AutoModelForSeq2SeqLM.from_pretrained(marian)
+    ours = list(
+        nmt_cli.load(imported, device="cpu").translate(
+            lines, beam=beam, alpha=0.0, max_length_offset=98
+        )
+    )
+    tokenizer, theirs = (
+        AutoTokenizer.from_pretrained(marian),
+        AutoModelForSeq2SeqLM.from_pretrained(marian),
+    )
     never = [tokenizer.unk_token_id, theirs.config.pad_token_id]
     batch = tokenizer(lines, padding=True, return_tensors="pt")
-    generated = theirs.generate(**batch, num_beams=beam, length_penalty=0.0, max_length=98, suppress_tokens=never)
+    generated = theirs.generate(
+        **batch, num_beams=beam, length_penalty=0.0, max_length=98, suppress_tokens=never
+    )
     ended = (generated[:, :-1] == theirs.config.eos_token_id).any(1).nonzero().flatten().tolist()
     assert len({ours[i] for i in ended}) > 1
     expected = tokenizer.batch_decode(generated, skip_special_tokens=True)
@@ -196,7 +241,9 @@ def test_an_export_of_it_is_the_same_model_again(
     weights = checkpoint.weights_of(model)
     assert weights.keys() == found.weights.keys()
     assert all(torch.equal(weights[name], weight) for name, weight in found.weights.items())
-    assert [found.task.encode_source(line) for line in odd_lines] == [task.encode_source(line) for line in odd_lines]
+    assert [found.task.encode_source(line) for line in odd_lines] == [
+        task.encode_source(line) for line in odd_lines
+    ]
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -211,8 +258,13 @@ def test_an_exported_model_comes_back(
     checkpoint.save(tmp_path / "back", found.contents, found.weights, found.task)
     again, its_task = checkpoint.load_model(tmp_path / "back")
     assert its_task.difference(task) == "--normalization"  # which its SentencePiece models do
-    assert [its_task.encode_source(line) for line in odd_lines] == [task.encode_source(line) for line in odd_lines]
-    source, target = (torch.tensor([[5, 6, 7, EOS], [8, EOS, PAD, PAD]]), torch.tensor([[BOS, 9], [BOS, 10]]))
+    assert [its_task.encode_source(line) for line in odd_lines] == [
+        task.encode_source(line) for line in odd_lines
+    ]
+    source, target = (
+        torch.tensor([[5, 6, 7, EOS], [8, EOS, PAD, PAD]]),
+        torch.tensor([[BOS, 9], [BOS, 10]]),
+    )
     with torch.no_grad():
         torch.testing.assert_close(again(source, target), model(source, target), rtol=0, atol=1e-6)
 
@@ -233,7 +285,11 @@ def change(path: Path, **fields: Any) -> None:
     [
         ("config.json", {"model_type": "bart"}, "its model_type is 'bart', expected 'marian'"),
         ("config.json", {"normalize_before": True}, "its normalize_before is True"),
-        ("config.json", {"quantization_config": {"bits": 4}}, "its quantization_config is {'bits': 4}"),
+        (
+            "config.json",
+            {"quantization_config": {"bits": 4}},
+            "its quantization_config is {'bits': 4}",
+        ),
         ("tokenizer_config.json", {"source_lang": "../en"}, "names no source_lang"),
         ("config.json", {"scale_embedding": False}, "its scale_embedding is False"),
         ("config.json", {"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
@@ -247,13 +303,17 @@ def change(path: Path, **fields: Any) -> None:
         ("tokenizer_config.json", {"source_lang": []}, "names no source_lang"),
     ],
 )
-def test_what_we_do_not_have_is_refused_by_name(copied: Path, name: str, fields: dict[str, Any], message: str) -> None:
+def test_what_we_do_not_have_is_refused_by_name(
+    copied: Path, name: str, fields: dict[str, Any], message: str
+) -> None:
     change(copied / name, **fields)
     with pytest.raises((CheckpointError, UsageError), match=rf"{copied}.*{message}"):
         read(copied)
 
 
-@pytest.mark.parametrize("name", ["decoder_attention_heads", "activation_function"])  # no weight has their shape
+@pytest.mark.parametrize(
+    "name", ["decoder_attention_heads", "activation_function"]
+)  # no weight has their shape
 def test_settings_that_are_missing_are_named(copied: Path, name: str) -> None:
     content = json.loads((copied / "config.json").read_text(encoding="utf-8"))
     del content[name]
@@ -273,7 +333,9 @@ def test_settings_that_are_missing_are_named(copied: Path, name: str) -> None:
         ("model.safetensors", b"x", "model.safetensors: cannot read the weights"),
     ],
 )
-def test_missing_and_damaged_files_are_named(copied: Path, name: str, content: bytes | None, message: str) -> None:
+def test_missing_and_damaged_files_are_named(
+    copied: Path, name: str, content: bytes | None, message: str
+) -> None:
     if content is None:
         (copied / name).unlink()
     else:
@@ -284,22 +346,32 @@ def test_missing_and_damaged_files_are_named(copied: Path, name: str, content: b
 
 def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
     change(copied / "config.json", encoder_layers=3, decoder_layers=3)
-    with pytest.raises(CheckpointError, match=r"do not fit: decoder\.2\.\S+ is in one of them only"):
+    with pytest.raises(
+        CheckpointError, match=r"do not fit: decoder\.2\.\S+ is in one of them only"
+    ):
         read(copied)
     change(copied / "config.json", encoder_layers=2, decoder_layers=1)
-    with pytest.raises(CheckpointError, match=r"do not fit: decoder\.1\.\S+ is in one of them only"):
+    with pytest.raises(
+        CheckpointError, match=r"do not fit: decoder\.1\.\S+ is in one of them only"
+    ):
         read(copied)
 
 
 @pytest.mark.parametrize(
     ("name", "times", "message"),
     [
-        ("model.encoder.layers.1.self_attn.q_proj.weight", (1, 2), "w_q.weight is [16, 32], expected [16, 16]"),
+        (
+            "model.encoder.layers.1.self_attn.q_proj.weight",
+            (1, 2),
+            "w_q.weight is [16, 32], expected [16, 16]",
+        ),
         ("model.decoder.layers.0.fc2.bias", (2,), "feed_forward.outer.bias is [32], expected [16]"),
         ("model.shared.weight", (1, 2), "target_embedding.weight is ["),
     ],
 )
-def test_weights_of_another_shape_are_named(copied: Path, name: str, times: tuple[int, ...], message: str) -> None:
+def test_weights_of_another_shape_are_named(
+    copied: Path, name: str, times: tuple[int, ...], message: str
+) -> None:
     weights = load_file(copied / "model.safetensors")
     weights[name] = weights[name].repeat(times)
     save_file(weights, copied / "model.safetensors")
@@ -320,7 +392,11 @@ def test_added_tokens_are_entries(copied: Path) -> None:
     size = len(weights["model.shared.weight"])
     weights["model.shared.weight"] = torch.cat([weights["model.shared.weight"], torch.ones(1, 16)])
     weights["final_logits_bias"] = torch.cat([weights["final_logits_bias"], torch.zeros(1, 1)], 1)
-    weights = {name: weight for name, weight in weights.items() if "lm_head" not in name and "embed_tokens" not in name}
+    weights = {
+        name: weight
+        for name, weight in weights.items()
+        if "lm_head" not in name and "embed_tokens" not in name
+    }
     save_file(weights, copied / "model.safetensors")
     (copied / "added_tokens.json").write_text(json.dumps({"<ph>": size}), encoding="utf-8")
     task = read(copied).task

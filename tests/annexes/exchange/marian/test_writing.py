@@ -1,4 +1,6 @@
-"""Exported Transformers compute, tokenise and translate in Hugging Face Transformers as they do here."""
+"""Exported Transformers compute, tokenise and translate in Hugging Face Transformers as they do
+here.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ VARIANTS = {
     "separate": ({"separate_vocabularies": True}, {"activation": "gelu"}),
     "biases": (
         {"byte_fallback": True, "vocab_size": 330},
-        {"attention_biases": True, "output_bias": True, "activation": "swish", "num_decoder_layers": 1},
+        {
+            "attention_biases": True,
+            "output_bias": True,
+            "activation": "swish",
+            "num_decoder_layers": 1,
+        },
     ),
 }
 
@@ -60,11 +67,17 @@ def exported(
     return model, own, folder
 
 
-def test_the_tokenizer_gives_the_same_ids(exported: tuple[Any, Any, Path], odd_lines: list[str]) -> None:
+def test_the_tokenizer_gives_the_same_ids(
+    exported: tuple[Any, Any, Path], odd_lines: list[str]
+) -> None:
     _, task, folder = exported
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert tokenizer(odd_lines)["input_ids"] == [[*task.encode_source(line), EOS] for line in odd_lines]
-    assert tokenizer(text_target=odd_lines)["input_ids"] == [[*task.encode_target(line), EOS] for line in odd_lines]
+    assert tokenizer(odd_lines)["input_ids"] == [
+        [*task.encode_source(line), EOS] for line in odd_lines
+    ]
+    assert tokenizer(text_target=odd_lines)["input_ids"] == [
+        [*task.encode_target(line), EOS] for line in odd_lines
+    ]
 
 
 def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text) -> None:
@@ -73,7 +86,10 @@ def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text) 
     lines = [source for source, _ in text[:20]]
     translator = Translator(OwnEngine(task, model.decodable("float32"), CPU, [model]))
     ours = list(translator.translate(lines, beam=4, alpha=0.0, max_length_offset=98))
-    tokenizer, theirs = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer, theirs = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModelForSeq2SeqLM.from_pretrained(folder),
+    )
     batch = tokenizer(lines, padding=True, return_tensors="pt")
     generated = theirs.generate(**batch, num_beams=4, length_penalty=0.0, max_length=98)
     ended = (generated[:, :-1] == EOS).any(1).nonzero().flatten().tolist()
@@ -83,7 +99,8 @@ def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text) 
 
 
 @pytest.mark.parametrize(
-    ("subwords", "normalization"), [("unigram", "nmt_nfkc"), ("character", "nfkc"), ("character", "none")]
+    ("subwords", "normalization"),
+    [("unigram", "nmt_nfkc"), ("character", "nfkc"), ("character", "none")],
 )
 def test_other_sentencepiece_vocabularies(
     made: Made, text: Text, odd_lines: list[str], tmp_path: Path, subwords: str, normalization: str
@@ -157,7 +174,13 @@ def broken_start(whole: Any = writing.generation_config) -> dict[str, Any]:
     ],
 )
 def test_an_export_that_differs_is_an_error(
-    made: Made, text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any, message: str
+    made: Made,
+    text: Text,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    broken: Any,
+    message: str,
 ) -> None:
     monkeypatch.setattr(writing, name, broken)
     with pytest.raises(CheckpointError, match=rf"^transformers [\d.]+ {message}"):

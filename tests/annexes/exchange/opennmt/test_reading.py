@@ -1,7 +1,7 @@
 """Imported models of OpenNMT-py compute what OpenNMT-py 3.5.1 computes.
 
-`tiny/` has a model that it trained, without the optimizer's state and with 8 rows of its encodings, and its greedy
-outputs and their log-probabilities.
+`tiny/` has a model that it trained, without the optimizer's state and with 8 rows of its encodings,
+and its greedy outputs and their log-probabilities.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def saved() -> dict[str, Any]:
 def changed(saved: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
     """Writes the tiny model with other options, and what `change` does to it."""
 
-    def write(change: Callable[[dict[str, Any]], None] = lambda saved: None, **options: Any) -> Path:
+    def write(
+        change: Callable[[dict[str, Any]], None] = lambda saved: None, **options: Any
+    ) -> Path:
         vars(saved["opt"]).update(options)
         change(saved)
         torch.save(saved, tmp_path / "changed.pt")
@@ -57,16 +59,29 @@ def test_it_is_fine_tuned(nmt: Run, changed: Callable[..., Path], tmp_path: Path
             (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
     texts = ("--train", tmp_path / "train", "--valid", tmp_path / "valid", "--workers", 1)
     code, _, err = nmt(
-        "prepare", *OPTIONS[:4], *texts, "--subwords-from", tmp_path / "imported", "--out", tmp_path / "d"
+        "prepare",
+        *OPTIONS[:4],
+        *texts,
+        "--subwords-from",
+        tmp_path / "imported",
+        "--out",
+        tmp_path / "d",
     )
     assert code == 0, err
     limits = ("--max-steps", 2, "--batch-tokens", 100, "--device", "cpu")
     code, _, err = nmt(
-        "train", tmp_path / "d", "--init-from", tmp_path / "imported", "--out", tmp_path / "run", *limits
+        "train",
+        tmp_path / "d",
+        "--init-from",
+        tmp_path / "imported",
+        "--out",
+        tmp_path / "run",
+        *limits,
     )
     assert code == 0, err
     before, after = (
-        checkpoint.load_weights(path) for path in (tmp_path / "imported", checkpoint.locate(tmp_path / "run"))
+        checkpoint.load_weights(path)
+        for path in (tmp_path / "imported", checkpoint.locate(tmp_path / "run"))
     )
     assert before.keys() == after.keys()
     assert not before["separate_output"].equal(after["separate_output"])
@@ -74,7 +89,9 @@ def test_it_is_fine_tuned(nmt: Run, changed: Callable[..., Path], tmp_path: Path
 
 def _noisy(saved: dict[str, Any]) -> None:
     for name, tensor in [*saved["model"].items(), *saved["generator"].items()]:
-        tensor.add_(0.2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(name))))
+        tensor.add_(
+            0.2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(name)))
+        )
 
 
 def _biases(saved: dict[str, Any]) -> None:
@@ -82,7 +99,9 @@ def _biases(saved: dict[str, Any]) -> None:
     weights = saved["model"]
     for name in [name for name in weights if "linear" in name or ".w_" in name]:
         generator = torch.Generator().manual_seed(len(name))
-        weights[name.replace("weight", "bias")] = torch.randn(len(weights[name]), generator=generator)
+        weights[name.replace("weight", "bias")] = torch.randn(
+            len(weights[name]), generator=generator
+        )
 
 
 def _second_version(saved: dict[str, Any]) -> None:
@@ -101,7 +120,11 @@ def _second_version(saved: dict[str, Any]) -> None:
     ],
 )
 def test_variants(
-    nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], change: Any, options: dict[str, Any]
+    nmt: Run,
+    changed: Callable[..., Path],
+    saved: dict[str, Any],
+    change: Any,
+    options: dict[str, Any],
 ) -> None:
     model, task = imported(nmt, changed(change, **options), *OPTIONS)
     weights = saved["model"]
@@ -117,7 +140,9 @@ def test_variants(
         x = weights[EMBEDDING.format(side)][tokens]
         if options.get("position_encoding", True):
             concatenated = "position_encoding_type" in options
-            x = 4 * x + (halves(0, len(tokens), 16) if concatenated else sinusoids(0, len(tokens), 16))
+            x = 4 * x + (
+                halves(0, len(tokens), 16) if concatenated else sinusoids(0, len(tokens), 16)
+            )
         states.append(reference.stack(x, *states))
     output = {name.removeprefix("0."): tensor for name, tensor in saved["generator"].items()}
     following = [*target, end]
@@ -127,10 +152,15 @@ def test_variants(
     assert found == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-def test_weights_beside_the_file(nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], tmp_path: Path) -> None:
+def test_weights_beside_the_file(
+    nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], tmp_path: Path
+) -> None:
     """As with `-save_format safetensors`."""
     path = changed()
-    everything = {**saved["model"], **{f"generator.{name}": tensor for name, tensor in saved["generator"].items()}}
+    everything = {
+        **saved["model"],
+        **{f"generator.{name}": tensor for name, tensor in saved["generator"].items()},
+    }
     del saved["model"], saved["generator"]
     torch.save(saved, path)
     code, _, err = nmt("import", path, "--out", tmp_path / "imported", *OPTIONS)
@@ -159,7 +189,9 @@ def test_weights_beside_the_file(nmt: Run, changed: Callable[..., Path], saved: 
         ("quant_type", "bnb_8bit"),
     ],
 )
-def test_other_settings_are_refused(nmt: Run, changed: Callable[..., Path], name: str, value: Any) -> None:
+def test_other_settings_are_refused(
+    nmt: Run, changed: Callable[..., Path], name: str, value: Any
+) -> None:
     path = changed(**{name: value})
     code, _, err = nmt("import", path, "--out", path.parent / "imported", *OPTIONS)
     assert code == 1

@@ -21,7 +21,11 @@ IMPLICIT = "--nproc-per-node"  # a flag of torchrun
 
 @pytest.mark.parametrize("command", HINTS)
 def test_the_flags_and_presets_offered_exist(command: str) -> None:
-    words = [command, "--attention", "relative", "--schedule", "cosine"] if command == "train" else [command]
+    words = (
+        [command, "--attention", "relative", "--schedule", "cosine"]
+        if command == "train"
+        else [command]
+    )
     known = flags_of(*words)
     for answer in HINTS[command].values():
         own = answer
@@ -67,7 +71,9 @@ def test_all_unknown_flags_of_a_line_are_answered_at_once(nmt: Nmt) -> None:
     assert (code, out) == (2, "")
     answered = dict(re.findall(r"^  (-\S+): (.*)$", err, re.MULTILINE))
     known = flags_of("train")
-    assert list(answered) == [word for word in shlex.split(IWSLT) if word[:2] == "--" and word not in known] + [
+    assert list(answered) == [
+        word for word in shlex.split(IWSLT) if word[:2] == "--" and word not in known
+    ] + [
         "--max-epochz",
         "--frobnicate",
     ]
@@ -81,8 +87,14 @@ def test_all_unknown_flags_of_a_line_are_answered_at_once(nmt: Nmt) -> None:
 @pytest.mark.parametrize(
     ("line", "answer"),
     [
-        ("train -learning_rate 2", "OpenNMT-py and eole: use --learning-rate-scale (the factor of noam)"),
-        ("train --learning_rate 2", "OpenNMT-py and eole: use --learning-rate-scale (the factor of noam)"),
+        (
+            "train -learning_rate 2",
+            "OpenNMT-py and eole: use --learning-rate-scale (the factor of noam)",
+        ),
+        (
+            "train --learning_rate 2",
+            "OpenNMT-py and eole: use --learning-rate-scale (the factor of noam)",
+        ),
         ("train --learning_rate 2", "JoeyNMT, Hugging Face: use --peak-learning-rate"),
         ("train -valid_steps 3", "-valid_steps: use --validate-every"),
         ("train --lr=1", "--lr: use --peak-learning-rate"),

@@ -20,7 +20,9 @@ def test_it_is_full_attention(causal: bool) -> None:
     heads = [torch.randn(2, 2, 20, width, requires_grad=True) for width in (3, 3, 5)]
     ours, expected = full_attention(kernel, *heads, mask), kernel(*heads, mask)
     torch.testing.assert_close(ours, expected)
-    ours, expected = (torch.autograd.grad(output.square().sum(), heads) for output in (ours, expected))
+    ours, expected = (
+        torch.autograd.grad(output.square().sum(), heads) for output in (ours, expected)
+    )
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -30,7 +32,9 @@ def test_it_is_full_attention(causal: bool) -> None:
 )
 def test_softmax_agrees_with_pytorch(length: int, dtype: torch.dtype, tolerance: float) -> None:
     """Also for scores whose exponentials overflow, and for keys that are hidden."""
-    scores = (300 + 3 * torch.randn(2, 3, length, generator=torch.Generator().manual_seed(1))).to(dtype)
+    scores = (300 + 3 * torch.randn(2, 3, length, generator=torch.Generator().manual_seed(1))).to(
+        dtype
+    )
     scores[0, 1, 1:] = -math.inf
     expected = scores.double().requires_grad_()
     weights = expected.softmax(-1)
@@ -39,7 +43,9 @@ def test_softmax_agrees_with_pytorch(length: int, dtype: torch.dtype, tolerance:
     torch.testing.assert_close(ours.double(), weights, rtol=tolerance, atol=tolerance)
     gradient = torch.linspace(-1, 1, length, dtype=torch.float64).expand_as(weights)
     weights.backward(gradient)  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(softmax_gradient(weights.detach(), gradient.contiguous()), expected.grad)
+    torch.testing.assert_close(
+        softmax_gradient(weights.detach(), gradient.contiguous()), expected.grad
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -47,5 +53,9 @@ def test_gradients_of_full_attention_are_those_of_differences(causal: bool) -> N
     torch.manual_seed(0)
     padding = torch.tensor([[False] * 4, [False, False, True, True]])
     mask = AttentionMask(None if causal else padding, causal)
-    inputs = [torch.randn(2, 2, 4, width, dtype=torch.float64, requires_grad=True) for width in (3, 3, 5)]
-    assert torch.autograd.gradcheck(lambda *heads: full_attention(FullAttention(), *heads, mask), inputs)
+    inputs = [
+        torch.randn(2, 2, 4, width, dtype=torch.float64, requires_grad=True) for width in (3, 3, 5)
+    ]
+    assert torch.autograd.gradcheck(
+        lambda *heads: full_attention(FullAttention(), *heads, mask), inputs
+    )

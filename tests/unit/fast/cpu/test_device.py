@@ -27,7 +27,11 @@ def model_of(parameters: int) -> nn.Module:
     ],
 )
 def test_a_cpu_uses_bfloat16_for_large_models_if_it_has_it(
-    monkeypatch: pytest.MonkeyPatch, parameters: int, in_hardware: bool, deterministic: bool, expected: str
+    monkeypatch: pytest.MonkeyPatch,
+    parameters: int,
+    in_hardware: bool,
+    deterministic: bool,
+    expected: str,
 ) -> None:
     monkeypatch.setattr(device, "bfloat16_in_hardware", lambda: in_hardware)
     assert FAST.precision(model_of(parameters), deterministic) == expected
@@ -71,7 +75,9 @@ def test_a_quota_limits_the_threads_unless_they_are_given(
 
 
 def test_float32_products_of_training_are_float32() -> None:
-    """PyTorch is allowed bfloat16, so that it uses oneDNN; the error of bfloat16 would be a thousand times as large."""
+    """PyTorch is allowed bfloat16, so that it uses oneDNN; the error of bfloat16 would be a
+    thousand times as large.
+    """
     FAST.prepare_training()
     rows, inner, columns = 64, 512, 700
     random = torch.Generator().manual_seed(1)

@@ -23,7 +23,10 @@ def test_rate_and_scale(rate: float) -> None:
     count = 1_000_000
     out = dropout(rate)(torch.ones(count))
     kept = out != 0
-    assert abs(kept.double().mean().item() - (1 - rate)) < 5 * (rate * (1 - rate) / count) ** 0.5 + 2**-16
+    assert (
+        abs(kept.double().mean().item() - (1 - rate))
+        < 5 * (rate * (1 - rate) / count) ** 0.5 + 2**-16
+    )
     torch.testing.assert_close(out[kept], torch.full((int(kept.sum()),), 1 / (1 - rate)))
 
 

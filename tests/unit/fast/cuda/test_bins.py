@@ -18,7 +18,9 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
 
-pairs_of_lengths = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=1, max_size=40)
+pairs_of_lengths = st.lists(
+    st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=1, max_size=40
+)
 
 
 def side(lengths: list[int], first: int) -> Ragged:
@@ -30,7 +32,9 @@ def sentences_in(tokens: torch.Tensor, packing: Bins) -> dict[tuple[int, int], l
     """Return the tokens of each sentence, by its bin and number, in the order of their positions."""
     found: dict[tuple[int, int], list[int]] = {}
     positions = packing.positions.view_as(tokens).tolist()
-    for row, (ids, numbers) in enumerate(zip(tokens.tolist(), packing.sentences.tolist(), strict=True)):
+    for row, (ids, numbers) in enumerate(
+        zip(tokens.tolist(), packing.sentences.tolist(), strict=True)
+    ):
         for column, (token, number) in enumerate(zip(ids, numbers, strict=True)):
             if number:
                 sentence = found.setdefault((row, number), [])
@@ -45,7 +49,8 @@ def sentences_in(tokens: torch.Tensor, packing: Bins) -> dict[tuple[int, int], l
 @given(pairs=pairs_of_lengths)
 def test_every_pair_is_whole_in_one_bin(pairs: list[tuple[int, int]]) -> None:
     (sources, source_lengths), (targets, target_lengths) = (
-        side(list(lengths), first) for lengths, first in zip(zip(*pairs, strict=True), (10, 10_000), strict=True)
+        side(list(lengths), first)
+        for lengths, first in zip(zip(*pairs, strict=True), (10, 10_000), strict=True)
     )
     batch = binned((sources, source_lengths), (targets, target_lengths))
     assert isinstance(batch.sources, Bins)
@@ -60,7 +65,8 @@ def test_every_pair_is_whole_in_one_bin(pairs: list[tuple[int, int]]) -> None:
         )
     )
     cut = [
-        np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in ((sources, source_lengths), (targets, target_lengths))
+        np.split(ids, lengths.cumsum()[:-1])
+        for ids, lengths in ((sources, source_lengths), (targets, target_lengths))
     ]
     expected = [([*s.tolist(), EOS], [*t.tolist(), EOS]) for s, t in zip(*cut, strict=True)]
     assert source.keys() == target_out.keys()
@@ -71,7 +77,9 @@ def test_every_pair_is_whole_in_one_bin(pairs: list[tuple[int, int]]) -> None:
 
 @given(pairs=pairs_of_lengths)
 def test_the_shape_depends_on_little(pairs: list[tuple[int, int]]) -> None:
-    """Bins are as wide as the longest sentence needs; two of any three neighbours would not fit into one."""
+    """Bins are as wide as the longest sentence needs; two of any three neighbours would not fit
+    into one.
+    """
     lengths = np.array(pairs).T + 1
     width = binned(*(side((each - 1).tolist(), 10) for each in lengths)).source.size(1)
     assert width % WIDTH == 0
@@ -89,14 +97,18 @@ def test_few_numbers_of_bins() -> None:
 
 
 def test_bins_are_full() -> None:
-    """Updates of text, with lengths spread as in `benchmarks.synthetic`: no longer side could be shorter by 5 %."""
+    """Updates of text, with lengths spread as in `benchmarks.synthetic`: no longer side could be
+    shorter by 5 %.
+    """
     random = np.random.default_rng(0)
     source = np.clip(random.lognormal(3.07, 0.55, 5000).round(), 3, 100).astype(int)
     target = np.clip((source * random.lognormal(0.0, 0.15, 5000)).round(), 3, 100).astype(int)
     plan = BatchPlan(source + 1, target + 1, 25_000, 1)
     for update in list(plan.epoch(0))[:-1]:
         lengths = np.stack([source[update], target[update]]) + 1
-        assert lengths.max(0).sum() / (WIDTH * (first_fit(lengths, WIDTH).max() // WIDTH + 1)) > 0.95
+        assert (
+            lengths.max(0).sum() / (WIDTH * (first_fit(lengths, WIDTH).max() // WIDTH + 1)) > 0.95
+        )
 
 
 def test_filler_bins_at_the_end() -> None:
@@ -108,5 +120,7 @@ def test_filler_bins_at_the_end() -> None:
 
 @pytest.mark.parametrize("field", ["source", "target_in", "target_out"])
 def test_batches_are_the_same_after_a_restart(field: str) -> None:
-    batches: list[Batch] = [binned(side([3, 50, 7, 90], 4), side([5, 40, 8, 100], 4)) for _ in range(2)]
+    batches: list[Batch] = [
+        binned(side([3, 50, 7, 90], 4), side([5, 40, 8, 100], 4)) for _ in range(2)
+    ]
     assert torch.equal(*(getattr(batch, field) for batch in batches))

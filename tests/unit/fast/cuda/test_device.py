@@ -18,7 +18,9 @@ from nmt_cli.interfaces import Batch, Criterion
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 
-@pytest.mark.parametrize(("compute_capability", "expected"), [(6, "float32"), (7, "float16"), (8, "bfloat16")])
+@pytest.mark.parametrize(
+    ("compute_capability", "expected"), [(6, "float32"), (7, "float16"), (8, "bfloat16")]
+)
 def test_a_gpu_uses_the_type_that_it_computes_fast(
     monkeypatch: pytest.MonkeyPatch, compute_capability: int, expected: str
 ) -> None:
@@ -41,7 +43,10 @@ def test_a_criterion_with_outputs_of_its_own_keeps_them(made: Callable[..., Tran
 
     computing, model = Fast(torch.device("cuda")), made()
     batch = collate([[5, 6], [7]], [[8], [9, 10, 11]])
-    for criterion, factor in ((LabelSmoothedCrossEntropy(LabelSmoothingConfig()), 1), (Own(LabelSmoothingConfig()), 2)):
+    for criterion, factor in (
+        (LabelSmoothedCrossEntropy(LabelSmoothingConfig()), 1),
+        (Own(LabelSmoothingConfig()), 2),
+    ):
         expected = factor * Criterion().outputs(model, batch)[0]
         computing.fit(model, criterion)
         hidden, targets = criterion.outputs(model, batch)
@@ -49,9 +54,15 @@ def test_a_criterion_with_outputs_of_its_own_keeps_them(made: Callable[..., Tran
         assert computing.takes_bins(model, criterion) is (factor == 1)
 
 
-@pytest.mark.parametrize(("wanted", "small", "large"), [(None, False, True), (True, True, True), (False, False, False)])
+@pytest.mark.parametrize(
+    ("wanted", "small", "large"), [(None, False, True), (True, True, True), (False, False, False)]
+)
 def test_large_models_are_compiled(
-    monkeypatch: pytest.MonkeyPatch, made: Callable[..., Transformer], wanted: bool | None, small: bool, large: bool
+    monkeypatch: pytest.MonkeyPatch,
+    made: Callable[..., Transformer],
+    wanted: bool | None,
+    small: bool,
+    large: bool,
 ) -> None:
     computing = Fast(torch.device("cuda"))
     model = made()
@@ -61,8 +72,12 @@ def test_large_models_are_compiled(
     for limit in (size + 1, size):
         monkeypatch.setattr(device, "SMALLEST_COMPILED", limit)
         called: list[Any] = []
-        monkeypatch.setattr(EncoderLayer, "compile", lambda layer, called=called, **_: called.append(layer))
-        monkeypatch.setattr(DecoderLayer, "compile", lambda layer, called=called, **_: called.append(layer))
+        monkeypatch.setattr(
+            EncoderLayer, "compile", lambda layer, called=called, **_: called.append(layer)
+        )
+        monkeypatch.setattr(
+            DecoderLayer, "compile", lambda layer, called=called, **_: called.append(layer)
+        )
         computing.compile(model, Criterion(), wanted)
         compiled.append(called == [*model.encoder, *model.decoder])
     assert compiled == [small, large]

@@ -1,4 +1,6 @@
-"""The search of a GPU on a CPU, against the ordinary one. Recorded operations stand in for CUDA graphs."""
+"""The search of a GPU on a CPU, against the ordinary one. Recorded operations stand in for CUDA
+graphs.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal
 
 
 class Graph(TorchDispatchMode):
-    """Operations with the numbers and the memory that they had: a replay knows nothing new, as a CUDA graph."""
+    """Operations with the numbers and the memory that they had: a replay knows nothing new, as a
+    CUDA graph.
+    """
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__()
@@ -50,7 +54,9 @@ class Graph(TorchDispatchMode):
         with self:
             work()
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         assert str(function).split(".")[1] not in WAITS
         output = function(*args, **(kwargs or {}))
         self.calls.append((function, args, kwargs or {}, output))
@@ -58,8 +64,12 @@ class Graph(TorchDispatchMode):
 
     def replay(self) -> None:
         self.replays += 1
-        for function, args, kwargs, output in self.calls if self.replays > 1 else ():  # the first was the recording
-            for mine, new in zip(tree_leaves(output), tree_leaves(function(*args, **kwargs)), strict=True):
+        for function, args, kwargs, output in (
+            self.calls if self.replays > 1 else ()
+        ):  # the first was the recording
+            for mine, new in zip(
+                tree_leaves(output), tree_leaves(function(*args, **kwargs)), strict=True
+            ):
                 if isinstance(mine, Tensor) and mine.data_ptr() != new.data_ptr():
                     mine.copy_(new)
 
@@ -69,7 +79,9 @@ class Counted(TorchDispatchMode):
 
     waits = 0
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         self.waits += str(function).split(".")[1] in WAITS
         return function(*args, **(kwargs or {}))
 
@@ -113,7 +125,9 @@ def sources(lengths: Sequence[int], seed: int = 0) -> Tensor:
 
 
 def check(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in expected]
+    assert [[h.tokens for h in each] for each in found] == [
+        [h.tokens for h in each] for each in expected
+    ]
     for mine, its in zip(chain(*found), chain(*expected), strict=True):
         assert mine.score == pytest.approx(its.score, abs=1e-4)
         assert mine.token_scores == pytest.approx(its.token_scores, abs=1e-4)
@@ -154,7 +168,9 @@ class PooledGraph:
 
 
 def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second model in one process may come when the graphs of the first are gone. Devices have their own pools."""
+    """A second model in one process may come when the graphs of the first are gone. Devices have
+    their own pools.
+    """
     monkeypatch.setattr(module, "_graphs", defaultdict(WeakSet))
     pools = Pools(monkeypatch)
     graphs = [captured(lambda: None), captured(lambda: None)]
@@ -174,15 +190,29 @@ def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "options",
-    [SearchSettings(1), SearchSettings(4), SearchSettings(3, 1.0, 3, 2), SearchSettings(2, early_termination=False)],
+    [
+        SearchSettings(1),
+        SearchSettings(4),
+        SearchSettings(3, 1.0, 3, 2),
+        SearchSettings(2, early_termination=False),
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("attention", [FullAttentionConfig(), RotaryAttentionConfig()], ids=["full", "rotary"])
-def test_it_finds_what_the_ordinary_search_finds(options: SearchSettings, attention: Any, graphs: list[Graph]) -> None:
+@pytest.mark.parametrize(
+    "attention", [FullAttentionConfig(), RotaryAttentionConfig()], ids=["full", "rotary"]
+)
+def test_it_finds_what_the_ordinary_search_finds(
+    options: SearchSettings, attention: Any, graphs: list[Graph]
+) -> None:
     """In batches of several buckets, some of which come again; limits are short, long, and none."""
-    decodable, numbers = model(attention, norm="pre" if options.beam == 4 else "post"), random.Random(1)
+    decodable, numbers = (
+        model(attention, norm="pre" if options.beam == 4 else "post"),
+        random.Random(1),
+    )
     search = search_of(decodable)
-    for seed, (count, longest) in enumerate([(20, 9), (3, 40), (20, 20), (20, 9), (1, 31), (8, 32)]):
+    for seed, (count, longest) in enumerate(
+        [(20, 9), (3, 40), (20, 20), (20, 9), (1, 31), (8, 32)]
+    ):
         source = sources([numbers.randint(2, longest) for _ in range(count)], seed)
         limits = [numbers.choice([0, 6, 25, 45]) for _ in range(count)]
         check(search(source, limits, options), beam_search(decodable, source, limits, options))
@@ -192,13 +222,24 @@ def test_it_finds_what_the_ordinary_search_finds(options: SearchSettings, attent
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize(
     "attention",
-    [FullAttentionConfig(), RotaryAttentionConfig(), RelativeAttentionConfig(), AlibiAttentionConfig()],
+    [
+        FullAttentionConfig(),
+        RotaryAttentionConfig(),
+        RelativeAttentionConfig(),
+        AlibiAttentionConfig(),
+    ],
     ids=["full", "rotary", "relative", "alibi"],
 )
 def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> None:
     """That of ensembles, for one. Its scores of tokens are near those in float32."""
-    decodable, exact, source = model(attention, "bfloat16"), model(attention), sources([9, 4, 6, 12])
-    for row, (best, *_) in enumerate(beam_search(decodable, source, [20] * 4, SearchSettings(beam))):
+    decodable, exact, source = (
+        model(attention, "bfloat16"),
+        model(attention),
+        sources([9, 4, 6, 12]),
+    )
+    for row, (best, *_) in enumerate(
+        beam_search(decodable, source, [20] * 4, SearchSettings(beam))
+    ):
         tokens = [*best.tokens, EOS][: len(best.token_scores)]
         scores = token_log_probabilities(exact, source[row : row + 1], tokens)
         assert best.token_scores == pytest.approx(scores, abs=0.15)
@@ -212,7 +253,9 @@ def test_sentences_that_are_done_leave_for_a_smaller_bucket() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_the_host_waits_at_most_fifteen_times_in_fifty_steps(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_waits_at_most_fifteen_times_in_fifty_steps(
+    beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     search, source, limits = search_of(model()), sources([9, 8, 7] * 8), [49, 20, 10] * 8
     options = SearchSettings(beam, min_length=49 if beam == 1 else 0, early_termination=False)
     for _ in range(3):  # graphs are made once
@@ -247,7 +290,10 @@ def test_the_oldest_tensors_go_when_there_are_many(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "KEPT", 1)
     decodable, limits = model(), [3] * 30 + [45, 44]
     search = search_of(decodable)
-    for options in (SearchSettings(2), SearchSettings(early_termination=False)):  # the second uses two buckets
+    for options in (
+        SearchSettings(2),
+        SearchSettings(early_termination=False),
+    ):  # the second uses two buckets
         source = sources([5] * 32)
         check(search(source, limits, options), beam_search(decodable, source, limits, options))
         assert len(search.searches) == 1
@@ -256,7 +302,9 @@ def test_the_oldest_tensors_go_when_there_are_many(monkeypatch: pytest.MonkeyPat
 def test_memory_that_runs_out_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of(model())
     search(sources([5]), [3], SearchSettings())
-    monkeypatch.setattr(FixedSearch, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("full")))
+    monkeypatch.setattr(
+        FixedSearch, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("full"))
+    )
     with pytest.raises(torch.OutOfMemoryError):
         search(sources([5]), [3], SearchSettings())
     assert search.searches == {}
@@ -268,7 +316,9 @@ def test_bfloat16_is_the_type_of_everything_between(monkeypatch: pytest.MonkeyPa
             super().__init__()
             self.found: set[torch.dtype] = set()
 
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             output = function(*args, **(kwargs or {}))
             if str(function).split(".")[1] in (
                 "mm",

@@ -1,4 +1,6 @@
-"""Updates that are replayed, on a CPU: a stand-in for a CUDA graph runs the same function again on the same tensors."""
+"""Updates that are replayed, on a CPU: a stand-in for a CUDA graph runs the same function again on
+the same tensors.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,12 @@ def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[St
     torch.manual_seed(7)
     first, second = torch.rand(2).tolist()
     torch.manual_seed(7)
-    assert add_by_graph(torch.ones(3), torch.tensor(2.0)).item() == pytest.approx(2 * (6 + 2 * first))
-    assert add_by_graph(torch.ones(3) * 2, torch.tensor(1.0)).item() == pytest.approx(2 * (12 + 2 * first + second))
+    assert add_by_graph(torch.ones(3), torch.tensor(2.0)).item() == pytest.approx(
+        2 * (6 + 2 * first)
+    )
+    assert add_by_graph(torch.ones(3) * 2, torch.tensor(1.0)).item() == pytest.approx(
+        2 * (12 + 2 * first + second)
+    )
     add_by_graph(torch.ones(4), torch.tensor(1.0))
     assert [graph.replays for graph in graphs] == [2, 1]
 
@@ -83,7 +89,9 @@ def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[St
 def test_replayed_updates_are_those_of_the_trainer(
     precision: str, graphs: list[StandIn], tiny_data: Path, tmp_path: Path
 ) -> None:
-    """Bit for bit with dropout, clipping, and a rate that float32 has; most updates are of known shapes."""
+    """Bit for bit with dropout, clipping, and a rate that float32 has; most updates are of known
+    shapes.
+    """
     settings = {"dropout": 0.3, "clip_norm": 1.0, "precision": precision}
     settings |= {"schedule": "constant", "learning_rate": 2.0**-7, "warmup_steps": 1}
     run(tiny_data, tmp_path / "eager", cuda_graphs=False, **settings)
@@ -92,7 +100,10 @@ def test_replayed_updates_are_those_of_the_trainer(
     *micro_batches, change = sorted(graphs, key=lambda graph: graph.result is None)
     assert change.replays == 12
     assert sum(graph.replays for graph in micro_batches) == 24 > 2 * len(micro_batches)
-    eager, replayed = (checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("eager", "replayed"))
+    eager, replayed = (
+        checkpoint.load_weights(checkpoint.locate(tmp_path / name))
+        for name in ("eager", "replayed")
+    )
     assert all(torch.equal(replayed[name], weight) for name, weight in eager.items())
 
 
@@ -110,7 +121,10 @@ def test_an_optimizer_that_is_not_fused_is_not_captured(
 ) -> None:
     """Whether it makes a step is for the host to decide, which a capture cannot ask."""
     monkeypatch.setattr(
-        torch.optim.Adam, "_step_supports_amp_scaling", property(lambda _: False, lambda *_: None), False
+        torch.optim.Adam,
+        "_step_supports_amp_scaling",
+        property(lambda _: False, lambda *_: None),
+        False,
     )
     run(tiny_data, tmp_path / "run", max_steps=2)
     assert graphs

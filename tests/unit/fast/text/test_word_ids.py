@@ -27,12 +27,19 @@ def assert_lines(vocabulary: Vocabulary, lines: list[str]) -> None:
 
 VOCABULARIES = [
     subwords.learn(LINES, LearningOptions(kind, size, bytes_))
-    for kind, size, bytes_ in [("bpe", 14, False), ("bpe", 270, True), ("unigram", 12, False), ("none", 20, False)]
+    for kind, size, bytes_ in [
+        ("bpe", 14, False),
+        ("bpe", 270, True),
+        ("unigram", 12, False),
+        ("none", 20, False),
+    ]
 ]
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-@given(blocks=st.lists(st.lists(st.text("abcdx \u2581\u00a0\t", max_size=12), max_size=4), max_size=3))
+@given(
+    blocks=st.lists(st.lists(st.text("abcdx \u2581\u00a0\t", max_size=12), max_size=4), max_size=3)
+)
 def test_as_one_by_one(vocabulary: Vocabulary, blocks: list[list[str]]) -> None:
     for lines in blocks:
         assert_lines(vocabulary, lines)
