@@ -108,9 +108,8 @@ class Recorded:
     """What was recorded."""
 
     launches: list[Launch] = field(default_factory=list)
-    waits: list[str] = field(
-        default_factory=list
-    )  # operations for which the host waits for the GPU
+    # Operations for which the host waits for the GPU.
+    waits: list[str] = field(default_factory=list)
     replayed: int = 0  # of the launches, those in CUDA graphs
     graphs: int = 0  # replays of CUDA graphs
 
@@ -121,9 +120,8 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.recorded: Recorded | None = None
-        self.in_graph = (
-            False  # the kernels of a compiled graph are recorded otherwise, but its products here
-        )
+        # The kernels of a compiled graph are recorded otherwise, but its products here.
+        self.in_graph = False
         self.depth = 0  # of operations that are made of others
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

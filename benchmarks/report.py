@@ -66,9 +66,8 @@ def machine() -> str:
     fields = proc_fields("/proc/cpuinfo")
     have = set((fields.get("flags") or fields.get("Features") or "").split())
     processor = fields.get("model name") or platform.processor() or platform.machine()
-    numbers = [
-        f"{name} {fields[field]}" for name, field in NUMBERS.items() if field in fields
-    ]  # a name can be many
+    # A name can be many.
+    numbers = [f"{name} {fields[field]}" for name, field in NUMBERS.items() if field in fields]
     features = (
         ", ".join([*numbers, *(flag for flag in FLAGS if flag in have)]) or "none of interest"
     )

@@ -90,9 +90,8 @@ def save_model(folder: Path, size: Size) -> Path:
     weights = checkpoint.weights_of(checkpoint.build_model(contents, str(folder)))
     # With the usual initial weights the outputs would repeat their first token.
     weights[f"decoder.{size.layers - 1}.around_feed_forward.norm.weight"].normal_()
-    weights["target_embedding.weight"][[PAD, UNK, BOS]] = (
-        0.0  # no system chooses them: they are not the best
-    )
+    # No system chooses them: they are not the best.
+    weights["target_embedding.weight"][[PAD, UNK, BOS]] = 0.0
     checkpoint.save(folder, contents, weights, task)
     return folder
 

@@ -26,33 +26,28 @@ myst_heading_anchors = 3
 myst_enable_extensions = ["deflist", "dollarmath"]
 exclude_patterns = ["build"]
 nb_execution_mode = "force"  # a cache would show outputs of code that has changed
-nb_execution_show_tb = (
-    True  # an error is a warning with its traceback, and `-W` ends with exit code 1
-)
+# An error is a warning with its traceback, and `-W` ends with exit code 1.
+nb_execution_show_tb = True
 nb_execution_timeout = 600  # seconds, of a block
 nb_merge_streams = True
 nb_output_stderr = "remove"  # such as messages about matplotlib's fonts
 html_theme = "furo"
 html_title = "nmt"
 html_show_copyright = False
-html_theme_options = {
-    "light_css_variables": {"code-font-size": "var(--font-size--small--3)"}
-}  # lines of 100 columns
+# Lines of 100 columns.
+html_theme_options = {"light_css_variables": {"code-font-size": "var(--font-size--small--3)"}}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 nitpicky = False
 
-WORK = tempfile.TemporaryDirectory(
-    prefix="nmt-book-"
-)  # what the chapters of the book share in one build
-os.environ["NMT_BOOK"] = os.environ["IPYTHONDIR"] = (
-    WORK.name
-)  # the user's settings of IPython do not matter
+# What the chapters of the book share in one build.
+WORK = tempfile.TemporaryDirectory(prefix="nmt-book-")
+# The user's settings of IPython do not matter.
+os.environ["NMT_BOOK"] = os.environ["IPYTHONDIR"] = WORK.name
 PROFILE = Path(WORK.name, "profile_default", "ipython_kernel_config.py")
 PROFILE.parent.mkdir()
-PROFILE.write_text(
-    "c.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8"
-)  # it warns that its sockets are local
+# It warns that its sockets are local.
+PROFILE.write_text("c.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8")
 logging.getLogger("traitlets").setLevel("WARNING")
 
 REFERENCE = Path(__file__).parent / "reference" / "commands.md"

@@ -59,15 +59,12 @@ class Contents:
     shared_vocabulary: bool
     step: int
     run: str  # the run's fingerprint
-    modules: dict[str, str] = field(
-        default_factory=dict
-    )  # by kind: the Python module of each component
-    origin: dict[str, Any] | None = (
-        None  # path, run and step of the checkpoint that the run started from
-    )
-    computed_by: str | None = (
-        None  # the device of the main rank and what computed on it: see `device.Plain.name`
-    )
+    # By kind: the Python module of each component.
+    modules: dict[str, str] = field(default_factory=dict)
+    # path, run and step of the checkpoint that the run started from.
+    origin: dict[str, Any] | None = None
+    # The device of the main rank and what computed on it: see `device.Plain.name`.
+    computed_by: str | None = None
 
 
 @dataclass(frozen=True)

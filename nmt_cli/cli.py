@@ -38,22 +38,18 @@ Examples:
 `nmt COMMAND --help` lists the flags of a command. The documentation is in README.md and docs/ of the source."""
 COMMANDS = ("prepare", "train", "average", "translate", "score")
 """Each is the `command` of a module of `nmt_cli.commands`."""
-WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[
-    1
-]  # the base class of typer's usage errors
+# The base class of typer's usage errors.
+WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `nmt`. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
-    gc.set_threshold(
-        200_000, 30, 30
-    )  # importing torch makes many objects that stay: searching them takes 0.1 s
-    atexit.register(
-        gc.freeze
-    )  # with torch loaded, Python's last search for garbage takes half a second
-    os.environ.setdefault(
-        "TORCH_CPP_LOG_LEVEL", "FATAL"
-    )  # our own message reports a broken connection
+    # Importing torch makes many objects that stay: searching them takes 0.1 s.
+    gc.set_threshold(200_000, 30, 30)
+    # With torch loaded, Python's last search for garbage takes half a second.
+    atexit.register(gc.freeze)
+    # Our own message reports a broken connection.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     if (
         "OMP_WAIT_POLICY" not in os.environ
     ):  # where another program has a core, a thread must soon sleep, not spin
@@ -129,9 +125,8 @@ def line_about(name: str) -> str:
 
 def completed_words() -> list[str]:
     """Return the words before the one that the shell wants completed."""
-    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get(
-        "COMP_WORDS", ""
-    )  # zsh and fish; bash
+    # Zsh and fish; bash.
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     return line.split()[1:-1]
 
 

@@ -52,9 +52,8 @@ class RunConfig:
 
     training: Any
     components: Mapping[str, Any]  # kind -> instance of the component's dataclass
-    extras: Mapping[
-        str, Any
-    ]  # name -> instance of the dataclass of each registered extra, used or not
+    # Name -> instance of the dataclass of each registered extra, used or not.
+    extras: Mapping[str, Any]
 
     def __getitem__(self, kind: str) -> Any:
         return self.components[kind]

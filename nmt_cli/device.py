@@ -19,10 +19,8 @@ Found = TypeVar("Found")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Load = Callable[[Any, Any], Any]  # (sentence pairs, indices) -> batch
-ROOMS = {
-    "cpu": "nmt_cli.fast.cpu.device",
-    "cuda": "nmt_cli.fast.cuda.device",
-}  # modules that may be missing
+# Modules that may be missing.
+ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}
 
 
 def choose_device(name: str) -> torch.device:
@@ -77,9 +75,8 @@ class Sizes:
     """Sizes that suit a device."""
 
     batch_tokens: int  # of a batch, on each side
-    hypotheses: (
-        int  # of all sentences in a batch of a search; bounds the log-probabilities of a step
-    )
+    # Of all sentences in a batch of a search; bounds the log-probabilities of a step.
+    hypotheses: int
     logit_rows: int  # tokens for which logits exist at a time
 
 

@@ -29,12 +29,8 @@ from nmt_cli.errors import (
     rank_and_size,
 )
 
-_GLOO = (
-    "/gloo/",
-    "pair closure",
-    "Timed out",
-    "Connection",
-)  # in its errors, which have no type of their own
+# In its errors, which have no type of their own.
+_GLOO = ("/gloo/", "pair closure", "Timed out", "Connection")
 
 LOST = "another rank failed, or did not respond in time. Run the same command again: it goes on from what was saved."
 CANNOT_START = "the processes cannot reach each other."
@@ -48,9 +44,8 @@ class World:
     size: int
     device: torch.device
     timeout: timedelta | None = None
-    gloo: dist.ProcessGroup | None = (
-        None  # on GPUs, for barriers and flags; None is the default group
-    )
+    # On GPUs, for barriers and flags; None is the default group.
+    gloo: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:

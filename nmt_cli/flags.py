@@ -54,9 +54,8 @@ class Command:
         # help.
     ]
     run: Callable[..., None]
-    more_flags: Callable[[Sequence[str]], Mapping[str, Section]] | None = (
-        None  # by the words of the command line
-    )
+    # By the words of the command line.
+    more_flags: Callable[[Sequence[str]], Mapping[str, Section]] | None = None
     examples: Sequence[str] = ()  # at the end of the help
     needs_arguments: bool = True  # without any, the command shows its help
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Lengths = NDArray[np.int64]
-    Ragged = tuple[
-        NDArray[np.uint32], Lengths
-    ]  # all ids, one sentence after the other, and the sentences' lengths
+    # All ids, one sentence after the other, and the sentences' lengths.
+    Ragged = tuple[NDArray[np.uint32], Lengths]
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
@@ -64,9 +63,8 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
-    token_scores: list[
-        float
-    ]  # log-probability of each token, and of EOS unless the output was cut at its limit
+    # log-probability of each token, and of EOS unless the output was cut at its limit.
+    token_scores: list[float]
 
 
 @runtime_checkable
@@ -118,9 +116,8 @@ class Criterion:
     refines = False  # whether only a trained model learns from it
     # Whether the rows of `outputs` may be in any order, and PAD a target that does not count.
     takes_bins = False
-    logit_rows = (
-        1024  # for how many tokens logits may exist at a time, where they are computed in chunks
-    )
+    # For how many tokens logits may exist at a time, where they are computed in chunks.
+    logit_rows = 1024
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """Return the sums over the target tokens of `batch`, without padding."""

@@ -46,18 +46,10 @@ EXTRAS = (
 default.
 """
 
-HOMES = (
-    "tasks",
-    "models",
-    "layers",
-    "criteria",
-    "optim",
-)  # the directories of the package that have components
-GROUPS = (
-    "nmt.tasks",
-    "nmt.components",
-    "nmt.presets",
-)  # the groups of entry points: modules of annexes and plug-ins
+# The directories of the package that have components.
+HOMES = ("tasks", "models", "layers", "criteria", "optim")
+# The groups of entry points: modules of annexes and plug-ins.
+GROUPS = ("nmt.tasks", "nmt.components", "nmt.presets")
 REQUIRED = dataclasses.MISSING  # the default of an option that must be given
 
 Builder = TypeVar("Builder", bound=Callable[..., Any])
@@ -169,9 +161,8 @@ def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Bui
     def add(build: Builder) -> Builder:
         taken = _components[kind].get(name)
         origin = (build.__module__, build.__qualname__)
-        again = (
-            taken is not None and (taken.module, taken.build.__qualname__) == origin
-        )  # a module may be loaded again
+        # A module may be loaded again.
+        again = taken is not None and (taken.module, taken.build.__qualname__) == origin
         if taken is not None and not again and not _extends(build, taken.build):
             where = f"by {taken.module} and by {build.__module__}"
             raise UsageError(f"{kind} {name!r} is registered twice: {where}. Rename one.")

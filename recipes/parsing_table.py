@@ -38,9 +38,8 @@ def chosen() -> list[str]:
 def rows(is_wsj: bool, semi: str) -> Iterator[list[str]]:
     """Yield the rows of the table; the paper's column is filled for the WSJ only."""
     for name in ("train", "dev", "test"):
-        paper = (
-            "about 40,000" if is_wsj and name == "train" else ""
-        )  # section 6.3 gives no other size
+        # Section 6.3 gives no other size.
+        paper = "about 40,000" if is_wsj and name == "train" else ""
         yield [f"{name}, trees", paper, f"{len(read_lines(Path(f'trees/{name}.ptb'))):,}", ""]
     subwords = read_json(Path("data/manifest.json"))["task"]["config"]["vocab_size"]
     yield row("subwords", PAPERS_SUBWORDS[semi] if is_wsj else math.nan, subwords)

@@ -34,11 +34,8 @@ if find_spec("hypothesis"):
     settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else "steady")
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [
-    str(ROOT / "recipes"),
-    str(ROOT / "tests" / "support"),
-    str(ROOT),
-]  # scripts, and benchmarks
+# scripts, and benchmarks.
+sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "tests" / "support"), str(ROOT)]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -85,9 +85,8 @@ def load(setup: Setup, words: Any) -> Any:
         {**model.state_dict(), **{name: torch.from_numpy(array) for name, array in arrays.items()}}
     )
     for layer in model.encoder.layers:
-        layer.load_to_BT = (
-            False  # its call of PyTorch's fused layer fails with a PyTorch newer than 1.13
-        )
+        # Its call of PyTorch's fused layer fails with a PyTorch newer than 1.13.
+        layer.load_to_BT = False
     table = np.concatenate(
         [np.zeros((words.pad() + 1, setup.width), np.float32), sinusoids(POSITIONS, setup.width)]
     )

@@ -31,9 +31,8 @@ def build(setup: Setup) -> System:
         results = translator.translate_window([line(row) for row in sources], workers=workers)
         return [list(result.outputs[0].ids) for result in results]
 
-    weakref.finalize(
-        translate, processes.close
-    )  # not by atexit, which Python 3.13 clears in each worker
+    # Not by atexit, which Python 3.13 clears in each worker.
+    weakref.finalize(translate, processes.close)
     return System(f"{nmt_cli.__version__}, torch {torch.__version__}", translate)
 
 

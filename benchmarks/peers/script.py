@@ -37,9 +37,8 @@ def main() -> None:
         str(options.model), inter_threads=options.threads, intra_threads=1
     )
     tokens = pieces.encode(lines, out_type=str)
-    longest = (
-        max(map(len, tokens), default=0) + 50
-    )  # without it, an output that repeats itself has 256 tokens
+    # Without it, an output that repeats itself has 256 tokens.
+    longest = max(map(len, tokens), default=0) + 50
     results = translator.translate_batch(
         tokens, beam_size=4, length_penalty=0.6, max_batch_size=32, max_decoding_length=longest
     )

@@ -57,9 +57,8 @@ class System(NamedTuple):
     """A loaded system."""
 
     version: str
-    translate: (
-        Translate  # sources without their end -> the best output of each; one call is one batch
-    )
+    # Sources without their end -> the best output of each; one call is one batch.
+    translate: Translate
 
 
 Build = Callable[[Setup], System]

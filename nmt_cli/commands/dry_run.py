@@ -66,9 +66,8 @@ def dry_run(
     if as_json:
         print(json.dumps(plan.figures, indent=2))
         return
-    console = Console(
-        markup=False, emoji=False
-    )  # a setting may have brackets, such as a pattern of --freeze
+    # A setting may have brackets, such as a pattern of --freeze.
+    console = Console(markup=False, emoji=False)
     rows = []
     for section, values in plan.figures["config"].items():
         for name, value in values.items():

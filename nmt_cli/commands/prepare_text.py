@@ -25,9 +25,8 @@ from nmt_cli.streams import warn
 from nmt_cli.task import Example, Task
 
 Mask = npt.NDArray[np.bool_]
-Filter = tuple[
-    str, Callable[[str, str], bool]
-]  # a reason, and whether it drops a source with a target
+# A reason, and whether it drops a source with a target.
+Filter = tuple[str, Callable[[str, str], bool]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +189,8 @@ class Cleaning:
     size: int  # of the text in bytes
     options: CleaningOptions
     filters: Sequence[PairFilter]
-    codes: npt.NDArray[np.uint8] = field(
-        init=False
-    )  # of the reason to drop each pair; 0: it is kept
+    # Of the reason to drop each pair; 0: it is kept.
+    codes: npt.NDArray[np.uint8] = field(init=False)
     code_of: defaultdict[str | None, int] = field(
         default_factory=lambda: defaultdict(count(2).__next__, {None: 0, DUPLICATE: 1})
     )  # by reason
@@ -367,9 +365,8 @@ def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, A
 
 
 class _Encoded(NamedTuple):
-    sides: list[
-        tuple[Ids, Ids]
-    ]  # of source and target: all ids, one sentence after the other, and the lengths
+    # Of source and target: all ids, one sentence after the other, and the lengths.
+    sides: list[tuple[Ids, Ids]]
     raw: tuple[list[str], list[str]]  # the lines of validation and test text
 
 

@@ -149,9 +149,8 @@ def _print(report: Report, options: ScoreOptions) -> None:
     else:
         print(report.as_text(), end="", flush=True)
         if len(report.systems) == 1 and report.scores[0].details:
-            say(
-                parts_of_bleu(report.scores[0])
-            )  # not a result: scripts take a score from each line of the results
+            # Not a result: scripts take a score from each line of the results.
+            say(parts_of_bleu(report.scores[0]))
 
 
 def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:

@@ -20,9 +20,8 @@ class LabelSmoothedCrossEntropy(Criterion):
 
     def __init__(self, config: LabelSmoothingConfig) -> None:
         self.epsilon = config.label_smoothing
-        self.cross_entropy = (
-            smoothed_cross_entropy  # or a function of `fast` that needs less memory
-        )
+        # Or a function of `fast` that needs less memory.
+        self.cross_entropy = smoothed_cross_entropy
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""

@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 NUL, EMPTY, TOO_LONG, RATIO = "NUL byte", "empty", "too long", "length ratio"
 IDENTICAL, DUPLICATE, TAKEN = "source equals target", "duplicate", "held out"
 
-COMPARED = {
-    "pair": slice(2),
-    "source": slice(1),
-    "target": slice(1, 2),
-}  # what is equal in duplicates
+# What is equal in duplicates.
+COMPARED = {"pair": slice(2), "source": slice(1), "target": slice(1, 2)}
 
 SUBWORD_MARKS = re.compile(r"@@(?= |$)|\u2581")  # of other programs, in text
 

@@ -51,9 +51,8 @@ class LearningOptions:
     kind: str = "bpe"
     size: int = 10000  # special symbols included
     byte_fallback: bool = False  # spell unknown characters as their UTF-8 bytes (256 ids)
-    character_coverage: float = (
-        1.0  # share of the text's characters that the vocabulary must contain
-    )
+    # Share of the text's characters that the vocabulary must contain.
+    character_coverage: float = 1.0
     reserved: int = 0  # entries of `size` that are left for others
 
 

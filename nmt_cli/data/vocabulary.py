@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     Sampler = Callable[[str, Random], list[int]]
 
-UNKNOWN_TEXT = (
-    " \u2047 "  # the text of the id UNK: SentencePiece's double question mark between spaces
-)
+# The text of the id UNK: SentencePiece's double question mark between spaces.
+UNKNOWN_TEXT = " \u2047 "
 SPACE = "\u2581"
 
 

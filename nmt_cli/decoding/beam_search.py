@@ -195,9 +195,8 @@ class Search:
         self.sentences = Sentences(
             torch.arange(B, device=device), torch.tensor(limits, device=device), finished
         )
-        self.scores = F.pad(
-            torch.zeros((B, 1), device=device), (0, width - 1), value=-torch.inf
-        )  # [A, W], best first
+        # [A, W], best first.
+        self.scores = F.pad(torch.zeros((B, 1), device=device), (0, width - 1), value=-torch.inf)
         self.last = torch.full((B, width), BOS, device=device)  # [A, W], the newest tokens
         self.outputs = Outputs.none(B, options.nbest + K, device)  # of the sentences that have left
         none = torch.zeros((B, steps, K), dtype=torch.long, device=device)
@@ -219,9 +218,8 @@ class Search:
         restrict(log_probabilities, self.length, self.options, self.constraint)
         (A, W), K = self.scores.shape, self.options.beam
         token_scores, tokens = topk(log_probabilities, K + 1)  # [N, K + 1]
-        token_scores = token_scores.clamp(
-            max=0.0
-        )  # a rounding error above 0 would break the bound of early termination
+        # A rounding error above 0 would break the bound of early termination.
+        token_scores = token_scores.clamp(max=0.0)
         scores = self.scores[:, :, None] + token_scores.view(A, W, -1)  # [A, W, K + 1]
         rows = torch.arange(A * W, device=scores.device).view(A, W, 1).expand_as(scores)
         candidates = Candidates(scores, tokens, token_scores, rows).map(

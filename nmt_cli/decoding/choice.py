@@ -27,9 +27,8 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     # The k best entries are in the k blocks with the greatest maxima, or after the last whole
     # block.
     number = V // BLOCK
-    chosen = (
-        scores[:, : number * BLOCK].view(N, number, BLOCK).amax(dim=2).topk(k, dim=1).indices
-    )  # [N, k]
+    # [N, k]
+    chosen = scores[:, : number * BLOCK].view(N, number, BLOCK).amax(dim=2).topk(k, dim=1).indices
     columns = (chosen[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)
     if number * BLOCK < V:
         rest = torch.arange(number * BLOCK, V, device=scores.device).expand(N, -1)
@@ -49,22 +48,19 @@ def drawn(probabilities: Tensor, rows: Tensor, random: Tensor) -> Tensor:
         probabilities: [N, C] of the columns of each row. They need not sum to 1.
     """
     spare = -probabilities.shape[1] % BLOCK
-    blocks = F.pad(probabilities, (0, spare)).view(
-        len(probabilities), -1, BLOCK
-    )  # [N, C / BLOCK, BLOCK]
+    # [N, C / BLOCK, BLOCK]
+    blocks = F.pad(probabilities, (0, spare)).view(len(probabilities), -1, BLOCK)
     block = _inverted(blocks.sum(dim=2)[rows], random[:, 0])
     place = block * BLOCK + _inverted(blocks[rows, block], random[:, 1])
-    return place.clamp(
-        max=probabilities.shape[1] - 1
-    )  # in the padding if no token is possible: all are NaN
+    # In the padding if no token is possible: all are NaN.
+    return place.clamp(max=probabilities.shape[1] - 1)
 
 
 def _inverted(weights: Tensor, random: Tensor) -> Tensor:
     """The column [N] where the cumulative distribution of `weights` [N, C] passes `random` [N]."""
     cumulative = weights.double().cumsum(dim=1)
     total = cumulative[:, -1]
-    point = torch.minimum(
-        random * total, total.nextafter(torch.zeros_like(total))
-    )  # below the total, if rounded
+    # Below the total, if rounded.
+    point = torch.minimum(random * total, total.nextafter(torch.zeros_like(total)))
     place = torch.searchsorted(cumulative, point.unsqueeze(1), right=True)
     return place.squeeze(1).clamp(max=weights.shape[1] - 1)

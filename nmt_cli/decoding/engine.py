@@ -90,9 +90,8 @@ class Loading:
     options: TranslateOptions
     device: torch.device
     dtype: str  # of the matrix products: one of `DTYPES`
-    workers: (
-        int | None
-    )  # batches to search at a time, if the engine does that itself; None is its default
+    # Batches to search at a time, if the engine does that itself; None is its default.
+    workers: int | None
     scores: bool  # whether the scores of outputs are needed
     say: Callable[[str], None]  # called with messages for the user
 

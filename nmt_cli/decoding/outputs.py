@@ -15,14 +15,12 @@ class Output:
     text: str
     score: float  # log-probability divided by the length penalty
     tokens: list[str]  # the subwords of the output
-    token_scores: list[
-        float
-    ]  # log-probability of each, and of EOS unless the output was cut at its limit
+    # log-probability of each, and of EOS unless the output was cut at its limit.
+    token_scores: list[float]
     repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
     ids: Sequence[int] = ()  # of the tokens
-    notes: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of what goes around the translation, by name
+    # Of what goes around the translation, by name.
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     def noted(self, name: str, note: Any) -> Output:
         """Return the output with another note."""
@@ -46,9 +44,8 @@ class Translation:
     source_length: int  # tokens, after truncation
     truncated: bool  # the line was longer than `max_source_length`
     unknown: bool = False  # nothing of the line is in the vocabulary
-    longest: int = (
-        0  # tokens of the line or of its longest output; of a sentence, where lines are split
-    )
+    # Tokens of the line or of its longest output; of a sentence, where lines are split.
+    longest: int = 0
 
     @property
     def text(self) -> str:

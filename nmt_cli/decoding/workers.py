@@ -51,9 +51,8 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
         yield None
         return
     threads = torch.get_num_threads()
-    torch.set_num_threads(
-        1
-    )  # threads that wait for one another are slow on a machine that is not idle
+    # Threads that wait for one another are slow on a machine that is not idle.
+    torch.set_num_threads(1)
     try:
         with Workers(translator, processes) as workers:
             yield workers

@@ -123,9 +123,8 @@ class Past:
         A, W, T = self.step.own.shape
         H, both = self.cache.size(1), self.cache.size(3)
         index = self.step.own.view(A, 1, W * T, 1).expand(A, H, W * T, both)
-        past = (
-            self.cache.gather(2, index).view(A, H, W, T, both).transpose(1, 2).flatten(0, 1)
-        )  # [N, H, T, d_k + d_v]
+        # [N, H, T, d_k + d_v]
+        past = self.cache.gather(2, index).view(A, H, W, T, both).transpose(1, 2).flatten(0, 1)
         keys, values = past.tensor_split((query.size(2),), 3)
         heads: Tensor = kernel(
             query[:, :, None], keys, values, AttentionMask(causal=True, offset=T - 1)
@@ -291,9 +290,8 @@ class FrozenTransformer:
         logits = self._output(model.decoder_norm(x))
         if logits.dtype != torch.float32:
             return torch.log_softmax(logits, dim=1, dtype=torch.float32), state
-        return torch.log_softmax(
-            logits, dim=1, out=logits
-        ), state  # in place: twice as fast where V is large
+        # In place: twice as fast where V is large.
+        return torch.log_softmax(logits, dim=1, out=logits), state
 
     def encodings(self, positions: int) -> Tensor:
         """The encodings of the first target positions: [positions, d_model]."""
@@ -350,10 +348,8 @@ def freeze(layer: Any, dtype: str) -> None:
         return frozen_linear(linear.weight, linear.bias, dtype, activation)
 
     for name, part in layer.named_children():
-        kind, attributes = (
-            class_of(part),
-            vars(part),
-        )  # an attribute is in place of the module of the same name
+        # An attribute is in place of the module of the same name.
+        kind, attributes = (class_of(part), vars(part))
         if kind is MultiHeadAttention:
             attributes.update(products={}, w_o=product(part.w_o), kernel=part.kernel)
             for letters in ("q", "kv") if part.cross else ("qkv",):
@@ -384,9 +380,8 @@ def _with_columns(cache: Tensor, columns: Tensor, capacity: int) -> Tensor:
     columns.
     """
     A, H, old, width = cache.shape
-    rows = (
-        torch.arange(A * H, device=cache.device).view(A, H, 1) * old + columns[:, None]
-    )  # [A, H, C]
+    # [A, H, C]
+    rows = torch.arange(A * H, device=cache.device).view(A, H, 1) * old + columns[:, None]
     copy = cache.new_empty(A, H, capacity, width)
     copy[:, :, : columns.size(1)] = (
         cache.flatten(0, 2).index_select(0, rows.flatten()).view(*rows.shape, width)

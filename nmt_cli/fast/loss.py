@@ -31,9 +31,8 @@ def to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor
     targets, values = targets[:, None], logits.float()
     target_logits, largest = values.gather(1, targets), values.amax(1)
     torch.softmax(values, 1, out=values)
-    log_normalisers = (
-        largest - values.amax(1).log()
-    )  # the largest p is exp(largest - log-normaliser)
+    # The largest p is exp(largest - log-normaliser).
+    log_normalisers = largest - values.amax(1).log()
     values.scatter_add_(1, targets, values.new_full(targets.shape, epsilon - 1))
     if logits is not values:
         logits.copy_(values)
@@ -46,9 +45,8 @@ class ChunkedCrossEntropy:
 
     chunk: int  # rows of logits in a chunk: many, for efficient products
     block: int  # logits in a block of a chunk, for the softmax
-    takes_padding: bool = (
-        False  # a target `PAD` does not count, so that shapes do not depend on the number of tokens
-    )
+    # A target `PAD` does not count, so that shapes do not depend on the number of tokens.
+    takes_padding: bool = False
     to_gradient: ToGradient = to_gradient
 
     def __call__(
@@ -103,9 +101,8 @@ class _Chunked(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
         with_weight_gradient = with_gradient and ctx.needs_input_grad[1]  # it may be frozen
-        log_normalisers, target_logits = hidden.new_empty(
-            2, len(hidden), dtype=torch.float32
-        )  # [tokens]
+        # [tokens]
+        log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)
         buffer = low_hidden.new_empty(min(len(hidden), sizes.chunk), len(weight))
         for rows in _slices(len(hidden), sizes.chunk):
             logits = torch.mm(
@@ -131,9 +128,8 @@ class _Chunked(torch.autograd.Function):
             log_normalisers, target_logits = log_normalisers * real, target_logits * real
         log_normaliser = log_normalisers[:count].sum()
         nll = log_normaliser - target_logits[:count].sum()
-        uniform_nll = (
-            log_normaliser - (hidden_sum * uniform).sum()
-        )  # not a product, which autocast would lower
+        # Not a product, which autocast would lower.
+        uniform_nll = log_normaliser - (hidden_sum * uniform).sum()
         if hidden_gradient is not None:
             hidden_gradient[:count] -= epsilon * uniform
         if weight_gradient is not None:

@@ -27,9 +27,8 @@ WIDE, FEW = 4096, 64
 product.
 """
 
-Product = Callable[
-    [Tensor], Tensor
-]  # [M, inputs] -> [M, outputs], of the same type, float32 or bfloat16
+# [M, inputs] -> [M, outputs], of the same type, float32 or bfloat16.
+Product = Callable[[Tensor], Tensor]
 
 
 def frozen_linear(
@@ -104,9 +103,8 @@ def _int8(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
     )
 
     def product(x: Tensor) -> Tensor:
-        largest = x.abs().amax(
-            dim=1, keepdim=True
-        )  # a row of zeros gives NaN below, and zeros again at the end
+        # A row of zeros gives NaN below, and zeros again at the end.
+        largest = x.abs().amax(dim=1, keepdim=True)
         y = multiply((x * (levels / largest)).round_())
         return _activated(
             y.mul_(largest) if bias is None else torch.addcmul(bias, y, largest), activation

@@ -23,12 +23,8 @@ from nmt_cli.errors import DataError, NmtError
 from nmt_cli.files import durable
 
 PAUSE = 0.02  # seconds without input that count as a pause
-COMPRESSED = (
-    ".gz",
-    ".xz",
-    ".bz2",
-    ".zst",
-)  # the endings of compressed files that can be read and written
+# The endings of compressed files that can be read and written.
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 
 _BLOCK = 1 << 18
 _BEGINNINGS = {
@@ -200,9 +196,8 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
 def _opened(path: Path) -> AbstractContextManager[io.FileIO]:
     entry = _descriptor(path)
     if entry and path.exists() and str(entry.parent) in ("/dev/fd", f"/proc/{os.getpid()}/fd"):
-        return io.FileIO(
-            int(entry.name), "w", closefd=False
-        )  # opened anew, it would have a position of its own
+        # Opened anew, it would have a position of its own.
+        return io.FileIO(int(entry.name), "w", closefd=False)
     if entry or (path.exists() and not path.is_file()):
         return path.open("ab", buffering=0)
     return durable.new_file(path)
@@ -232,7 +227,6 @@ def _packer(ending: str) -> Any:
             return importlib.import_module("bz2").BZ2Compressor()
         case ".zst":
             zstd = importlib.import_module("backports.zstd")
-            return zstd.ZstdCompressor(
-                options={zstd.CompressionParameter.checksum_flag: 1}
-            )  # as the program zstd
+            # As the program zstd.
+            return zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
     return None

@@ -196,9 +196,8 @@ def find_file(prefix: str, ending: str) -> Path:
         example = directory / min(prefixes, default="train")
         hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
     elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):
-        weight = (
-            "*1" if "*" in close[0] else ""
-        )  # else a number at the end of the name would be the weight
+        # Else a number at the end of the name would be the weight.
+        weight = "*1" if "*" in close[0] else ""
         hint = f"Did you mean the prefix {directory / close[0]}{weight}?"
     else:
         beside = [name for name in names if name.startswith(given.name)]
@@ -284,9 +283,8 @@ def read_object(path: Path, error: type[NmtError], advice: str) -> dict[str, Any
         with explained(path):
             text = path.read_text(encoding="utf-8")
         content = json.loads(text)
-        json.dumps(
-            content, ensure_ascii=False
-        ).encode()  # raises ValueError for half of a surrogate pair
+        # Raises ValueError for half of a surrogate pair.
+        json.dumps(content, ensure_ascii=False).encode()
     except DataError as problem:
         raise error(f"{problem}. {advice}") from problem
     except (ValueError, RecursionError) as problem:

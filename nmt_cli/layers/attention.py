@@ -41,9 +41,8 @@ class AttentionMask:
 
     padding: Tensor | None = None  # [B, S], True where the key is padding
     causal: bool = False  # a query attends to no key after its own position
-    offset: int = (
-        0  # position of the first query among the keys; in a decoding step, the length of the cache
-    )
+    # Position of the first query among the keys; in a decoding step, the length of the cache.
+    offset: int = 0
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [B, T, H, d_k], [B, S, H, d_k] and [B, S, H, d_v] -> [B, T, H, d_v].
@@ -51,11 +50,8 @@ class AttentionMask:
         Raises:
             UsageError: the kernel's output has another shape.
         """
-        query, key, value = (
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
-        )  # [B, H, T or S, ...]
+        # [B, H, T or S, ...]
+        query, key, value = (query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
         query = kernel.placed(query, torch.arange(query.size(2), device=query.device))
         key = kernel.placed(key, torch.arange(key.size(2), device=key.device))
         heads: Tensor = self.compute(kernel, query, key, value)

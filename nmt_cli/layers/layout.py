@@ -47,7 +47,6 @@ class ToSource:
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
         A, H, d_k = len(key), *query.shape[1:]
-        heads: Tensor = kernel(
-            query.view(A, -1, H, d_k).transpose(1, 2), key, value, self.mask
-        )  # [A, H, W, d_v]
+        # [A, H, W, d_v]
+        heads: Tensor = kernel(query.view(A, -1, H, d_k).transpose(1, 2), key, value, self.mask)
         return heads.transpose(1, 2).flatten(0, 1)

@@ -37,16 +37,13 @@ class Measure:
     metric: str  # the short name
     name: str  # the full name; "{language}" stands for the target language
     kind: str = "BLEU"  # or CHRF or TER, or MODULE:FUNCTION of a metric that is not sacreBLEU's
-    settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # arguments of sacreBLEU's class, or of the function
-    hypothesis: tuple[
-        str, ...
-    ] = ()  # the steps that prepare a hypothesis line, names of `preparation.STEPS`
+    # Arguments of sacreBLEU's class, or of the function.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    # The steps that prepare a hypothesis line, names of `preparation.STEPS`.
+    hypothesis: tuple[str, ...] = ()
     reference: tuple[str, ...] = ()  # the same for a reference line
-    signature: Mapping[str, str] = field(
-        default_factory=dict
-    )  # entries added to sacreBLEU's signature
+    # Entries added to sacreBLEU's signature.
+    signature: Mapping[str, str] = field(default_factory=dict)
     # Whether it reads all outputs of a line, joined by line feeds, and not the first alone.
     nbest: bool = False
 
@@ -60,12 +57,10 @@ class Score:
     score: float  # 0 to 100 for BLEU and chrF; an error rate, such as TER, may exceed 100
     signature: str  # everything that the score depends on, in sacreBLEU's notation
     system: str = ""  # a file
-    details: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of BLEU: precisions, brevity penalty, lengths in tokens
-    groups: Mapping[str | int, float] = field(
-        default_factory=dict
-    )  # by label, the score of these lines
+    # Of BLEU: precisions, brevity penalty, lengths in tokens.
+    details: Mapping[str, Any] = field(default_factory=dict)
+    # By label, the score of these lines.
+    groups: Mapping[str | int, float] = field(default_factory=dict)
 
 
 def read_measures(module: str) -> Iterator[Measure]:

@@ -24,9 +24,8 @@ class Comparison:
     system: str
     baseline: str
     score: float  # on all sentences
-    p_value: (
-        float | None
-    )  # of a difference this large between equally good systems; None for the baseline
+    # Of a difference this large between equally good systems; None for the baseline.
+    p_value: float | None
     mean: float | None  # of the resamples of the bootstrap
     interval: float | None  # half the width of the 95% confidence interval around `mean`
     signature: str  # with the test, its number of samples and the seed
@@ -75,11 +74,8 @@ def paired_test(
         signature = signature_of(measure, found, target_language)
         results: list[Any] = columns[key]
         for system, result in zip(names, results, strict=True):
-            values = (
-                result.p_value,
-                result.mean,
-                result.ci,
-            )  # some are numpy's, which JSON does not have
+            # Some are numpy's, which JSON does not have.
+            values = (result.p_value, result.mean, result.ci)
             p_value, mean, interval = [None if value is None else float(value) for value in values]
             if p_value is not None and result.score == results[0].score:
                 # SacreBLEU counts only larger differences, and gives equal scores its smallest p.

@@ -91,9 +91,8 @@ class EncoderDecoder(Model):
             for each in (source_lengths, target_lengths, source_lengths * target_lengths)
         )
         products = self.products(S, T, pairs) | {"output layer": T * self.output_weight.numel()}
-        return {
-            part: 6 * count for part, count in products.items()
-        }  # the backward pass makes two products of each
+        # The backward pass makes two products of each.
+        return {part: 6 * count for part, count in products.items()}
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
         """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds

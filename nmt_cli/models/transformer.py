@@ -216,9 +216,8 @@ class Transformer(Model):
         """See `Model`: one position of the decoder, which attends to the keys and values of all
         positions so far.
         """
-        padding, *heads = (
-            state.source
-        )  # [A, S], and of each layer [A, H, S, d_k] and [A, H, S, d_v]
+        # [A, S], and of each layer [A, H, S, d_k] and [A, H, S, d_v]
+        padding, *heads = state.source
         across, target_part = ToSource(AttentionMask(padding)), list[Tensor]()
         x = self.target_embedding(tokens) + self.target_positions(state.length, 1)
         for number, layer in enumerate(self.decoder):

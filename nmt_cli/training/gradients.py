@@ -72,9 +72,8 @@ class Gradients:
         self.loose = [
             parameter for parameter in self.parameters if not flat or ranks_of(parameter) > 1
         ]
-        self.flat: Tensor | None = (
-            None  # the gradients of `fixed` in one tensor, which are views of it
-        )
+        # The gradients of `fixed` in one tensor, which are views of it.
+        self.flat: Tensor | None = None
 
     def clear(self) -> None:
         """Set the gradients to zero."""

@@ -32,9 +32,8 @@ SUMMARY = (
 validation.
 """
 
-FIRST_UPDATES = (
-    10  # updates whose time is measured, after the first one, to say how long the others take
-)
+# Updates whose time is measured, after the first one, to say how long the others take.
+FIRST_UPDATES = 10
 
 
 class Reporter:
@@ -99,9 +98,8 @@ class Reporter:
 
     def estimate(self, step: int) -> None:
         """Say how long the steps after `step` will take."""
-        seconds = (
-            self.seconds[-1] - self.seconds[1]
-        ) / FIRST_UPDATES  # the very first one takes longer
+        # The very first one takes longer.
+        seconds = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES
         left = self.steps - step
         if left > 0:
             steps = f"{counted(left, 'step')} of {seconds:.2g} s"

@@ -46,9 +46,8 @@ class Uncounted:
 
     step: int
     update: Update
-    sums: Callable[
-        [], list[float]
-    ]  # waits for loss, nll and the square of the gradient's norm: see `Run.add`
+    # Waits for loss, nll and the square of the gradient's norm: see `Run.add`.
+    sums: Callable[[], list[float]]
 
 
 class Run:
@@ -107,9 +106,8 @@ class Run:
         ):
             self.do_pending()
             while not self.finished:
-                update = self.next(
-                    updates
-                )  # section 5.1: about 25,000 source and 25,000 target tokens
+                # Section 5.1: about 25,000 source and 25,000 target tokens.
+                update = self.next(updates)
                 with explain_out_of_memory([each.batch for each in update.share], count):
                     sums = self.trainer.update(update.share, self.state.step)
                     for observer in self.observers:
@@ -144,9 +142,8 @@ class Run:
             self.compare_validation()
         self.check_agreement()  # all ranks have read before anything is deleted
         if self.world.is_main:
-            last_logged = self.state.step - bool(
-                self.state.pending
-            )  # a pending step is logged by `do_pending`
+            # A pending step is logged by `do_pending`.
+            last_logged = self.state.step - bool(self.state.pending)
             self.directory.rewind(folder, last_logged)
             self.directory.delete_old(self.config.keep_last)
             if self.state.best is not None:
@@ -349,9 +346,8 @@ class Run:
         """Save the run with its pending actions, and raise Interrupted."""
         self.count()
         self.save(self.directory.place("latest", self.state.step), ending=True)
-        received = signal.Signals(
-            signals[0] if signals else signal.SIGTERM
-        )  # none: another rank received it
+        # none: another rank received it.
+        received = signal.Signals(signals[0] if signals else signal.SIGTERM)
         raise Interrupted(
             f"stopped by {received.name} after step {self.state.step:,}; saved {self.newest}. "
             f"`{command_line('train', '--resume', self.directory.path)}` resumes the run.",
@@ -413,9 +409,8 @@ class Run:
         ending = ending or self.finished
         if self.world.is_main:
             self.directory.wait()  # first: memory holds the copies of one checkpoint only
-        write = self.snapshot(
-            place, best, copy=self.world.is_main and not ending
-        )  # parameters may be divided
+        # Parameters may be divided.
+        write = self.snapshot(place, best, copy=self.world.is_main and not ending)
         if self.world.is_main:
             if ending:
                 write()

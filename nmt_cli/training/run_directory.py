@@ -92,9 +92,8 @@ class RunDirectory:
 
     def _recover(self) -> None:
         """Clean up after a killed process."""
-        former = (
-            f".{name}.[0-9a-f]*part" for name in _FILES
-        )  # version 1.0 made the names without the mark
+        # Version 1.0 made the names without the mark.
+        former = (f".{name}.[0-9a-f]*part" for name in _FILES)
         for pattern in (f".*.{durable.MARK}part", *former):
             for path in self.path.glob(pattern):
                 if path.is_file() and not path.is_symlink():

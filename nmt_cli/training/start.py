@@ -245,9 +245,8 @@ def build_run(
 
     precision = settings.precision
     if precision == "auto":
-        precision = world.gather(computing.precision(model, settings.deterministic))[
-            0
-        ]  # as the main rank has it
+        # As the main rank has it.
+        precision = world.gather(computing.precision(model, settings.deterministic))[0]
     if (
         settings.model_parallel and precision == "float16"
     ):  # each rank would find overflows of its own

@@ -32,9 +32,8 @@ class Totals:
     target_tokens: int = _count()
     source_tokens: int = _count()
     seconds: float = _count(0.0)  # of training updates
-    flops: float = _count(
-        0.0
-    )  # counted from the model's shapes; 0 if the model does not count them
+    # Counted from the model's shapes; 0 if the model does not count them.
+    flops: float = _count(0.0)
     device_seconds: float = _count(0.0)
     flops_as_table2: float = _count(0.0)  # device-seconds x the sustained rate
     possible_flops: float = _count(0.0)  # device-seconds x the peak rate
@@ -66,9 +65,8 @@ class RunState:
     validation_set: str = ""  # on which they were made: its fingerprint; "" in runs of version 1.0
     tokenization: str = "13a"  # of their BLEU
     stale_validations: int = _count()  # since the best
-    pending: list[str] = field(
-        default_factory=list
-    )  # actions of the last step that are still to be done
+    # Actions of the last step that are still to be done.
+    pending: list[str] = field(default_factory=list)
     total: Totals = field(default_factory=Totals)
     window: Totals = field(default_factory=Totals)  # since the last log line
 
@@ -107,9 +105,8 @@ class RunState:
         except UsageError as error:
             raise CheckpointError(str(error)) from error
         figures = state.best_figures.items()
-        state.best_figures = {
-            name: value for name, value in figures if isinstance(value, float)
-        }  # null: not finite
+        # null: not finite.
+        state.best_figures = {name: value for name, value in figures if isinstance(value, float)}
         if not all(action in ACTIONS for action in state.pending):
             raise CheckpointError(
                 f"{place}: the run's pending actions are {shown(state.pending)}; known are "

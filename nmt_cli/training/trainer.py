@@ -89,9 +89,8 @@ class Trainer:
         norm = (
             torch.nn.utils.get_total_norm(counted).to(losses) if counted else losses.new_zeros(())
         )
-        return torch.cat(
-            [losses, norm.square()[None]]
-        )  # float64 holds the exact square of a float32
+        # float64 holds the exact square of a float32.
+        return torch.cat([losses, norm.square()[None]])
 
     def change(self, sums: Tensor) -> None:
         """Update the weights, unless the loss or the gradient is not finite; `sums` are those of

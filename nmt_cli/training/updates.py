@@ -41,9 +41,8 @@ class Updates:
     world: World
     micro_batches: int  # of an update on all ranks, as far as there is memory
     load: Load = load_batch  # sentences as a batch
-    packed: bool = (
-        False  # a micro-batch mixes lengths, which fill bins; the updates do not depend on it
-    )
+    # A micro-batch mixes lengths, which fill bins; the updates do not depend on it.
+    packed: bool = False
 
     def following(
         self, micro_batches: int, epoch: int, position: int

@@ -64,9 +64,8 @@ def test_a_process_that_fails_ends_the_system(capfd: pytest.CaptureFixture[str])
 
     with pytest.raises(SystemExit):
         serve.divide(failing, SETUP)
-    assert (
-        "ValueError: no such model\n" in capfd.readouterr().err
-    )  # the other process may still be writing
+    # The other process may still be writing.
+    assert "ValueError: no such model\n" in capfd.readouterr().err
 
 
 def test_a_type_that_a_system_does_not_have_is_refused() -> None:

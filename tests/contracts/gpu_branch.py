@@ -66,14 +66,8 @@ def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch, **flags: Any) -> lis
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_transformers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     discover()
-    model = {
-        "num_heads",
-        "d_k",
-        "d_v",
-        "positions",
-        "dropout",
-        "attention_dropout",
-    }  # not the size of a layer
+    # Not the size of a layer.
+    model = {"num_heads", "d_k", "d_v", "positions", "dropout", "attention_dropout"}
     differs = PRESETS[name].differs if name in PRESETS else {}
     flags = {
         **NARROW,

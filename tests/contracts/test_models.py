@@ -305,9 +305,8 @@ def test_low_precision_is_close(
         errors.append((log_probabilities - expected[:, t])[batch.target_in[:, t] != PAD])
     error = torch.cat(errors).square().mean().sqrt() / expected.std()
     assert error < tolerance
-    assert torch.equal(
-        full_pass(model, batch.source, batch.target_in), expected
-    )  # the model is as it was
+    # The model is as it was.
+    assert torch.equal(full_pass(model, batch.source, batch.target_in), expected)
 
 
 def test_padding_changes_no_real_position(
@@ -368,10 +367,8 @@ def test_separate_vocabularies(
     name: str, device: Plain, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
 ) -> None:
     model = make_model(name, shared_vocabulary=False).eval()
-    source, target_in = (
-        torch.tensor([[5, 34, EOS]] * 3),
-        make_batch().target_in,
-    )  # 34 is no id of the target
+    # 34 is no id of the target.
+    source, target_in = (torch.tensor([[5, 34, EOS]] * 3), make_batch().target_in)
     expected = full_pass(model, source, target_in)
     assert expected.size(-1) == model.vocabulary_size == 30
     decodable = device.decodable(model, "float32")

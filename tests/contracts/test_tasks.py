@@ -25,9 +25,8 @@ class Sample(NamedTuple):
 
     fields: dict[str, Any]  # of its configuration
     files: dict[str, str]  # the files of `nmt prepare --train text`: endings and contents
-    lossless: bool = (
-        True  # whether decoding gives the text back, or only a text that scores as well
-    )
+    # Whether decoding gives the text back, or only a text that scores as well.
+    lossless: bool = True
 
 
 ENGLISH = ["Two dogs run.", "A dog sleeps (again).", "Nobody, I think, saw 3 dogs?"]

@@ -53,10 +53,8 @@ def test_a_run_that_resumes_exactly(nmt: Nmt, tiny_data: Path, tmp_path: Path) -
     assert code == 0, err
     found = {check["name"]: check for check in json.loads(out)}
     assert list(found) == ["devices", "memory", "disk", "locks", "run", "resume"]
-    assert {check["verdict"] for check in found.values()} <= {
-        "ok",
-        "warning",
-    }  # other programs may run
+    # Other programs may run.
+    assert {check["verdict"] for check in found.values()} <= {"ok", "warning"}
     assert found["resume"]["value"].startswith("exact")
     figures = found["run"]["figures"]
     assert figures["cost"] == pytest.approx(2 * 12 * figures["update_seconds"] / 3600)

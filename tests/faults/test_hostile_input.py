@@ -98,9 +98,8 @@ def test_files_of_a_run(whole: Path, tmp_path: Path, name: str, data: st.DataObj
         else [(run / name).read_text()]
     )
     which = data.draw(st.integers(0, len(lines) - 1))
-    examples = {
-        "examples": [{"source": "one", "reference": "eins", "output": "zwei"}]
-    }  # as with --show
+    # As with --show.
+    examples = {"examples": [{"source": "one", "reference": "eins", "output": "zwei"}]}
     lines[which] = json.dumps(data.draw(tampered(json.loads(lines[which]) | examples)))
     content = "".join(f"{line}\n" for line in lines).encode()
     (run / name).write_bytes(data.draw(st.just(content) | mangled(content)))

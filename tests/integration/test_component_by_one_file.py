@@ -83,9 +83,8 @@ def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(
         for line in (tmp_path / "a run" / "metrics.jsonl").read_text("utf-8").splitlines()
     ]
     assert metrics[-1]["loss"] < metrics[0]["loss"]
-    report, following = re.findall(
-        r"^(?:report|next): nmt (.*)$", trained.stderr, re.MULTILINE
-    )  # they run as they are
+    # They run as they are.
+    report, following = re.findall(r"^(?:report|next): nmt (.*)$", trained.stderr, re.MULTILINE)
     nmt(*shlex.split(report), **place)
     translated = nmt(*shlex.split(following), stdin="forty-two\nseven\n", **place)
     assert translated.stdout.count("\n") == 2

@@ -78,9 +78,8 @@ def test_dropout_is_on_sublayer_outputs_and_on_embeddings_with_positions(
     outputs = {id(out) for out in watch.sublayers}
     others = [x for x in watch.dropped if id(x) not in outputs]
     assert len(watch.dropped) == len(watch.sublayers) + len(others)
-    others = [
-        x[: ids.size(1)] for x, ids in zip(others, (SOURCE, TARGET), strict=True)
-    ]  # the other rows are zeros
+    # The other rows are zeros.
+    others = [x[: ids.size(1)] for x, ids in zip(others, (SOURCE, TARGET), strict=True)]
     plain = [4.0 * model.output_weight[ids[0]] for ids in (SOURCE, TARGET)]
     for entered, embedded in zip(others, plain, strict=True):
         assert not torch.allclose(entered, embedded)  # positions are in it

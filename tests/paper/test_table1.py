@@ -54,9 +54,8 @@ def test_restricted_self_attention_is_r_n_d(r: int) -> None:
         == multiply_adds(restricted(2 * r), 512, 8) / 2
         == multiply_adds(restricted(r), 512, 16) / 2
     )
-    assert (
-        counts[512] <= 3 * r * 512 * 8
-    )  # the constant: three blocks of r / 2 keys for each query, twice
+    # The constant: three blocks of r / 2 keys for each query, twice.
+    assert counts[512] <= 3 * r * 512 * 8
 
 
 def test_a_decoding_step_costs_the_neighbourhood_and_not_the_prefix() -> None:

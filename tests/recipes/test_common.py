@@ -75,9 +75,8 @@ def test_flags(script: Path, bash: Bash, arguments: tuple[str, ...], read: list[
 )
 def test_wrong_flags(script: Path, bash: Bash, arguments: tuple[str, ...]) -> None:
     if arguments[0] == "--":
-        bash(
-            script, *arguments, cwd=script.parent
-        )  # the user's flags of nmt train are not the recipe's
+        # The user's flags of nmt train are not the recipe's.
+        bash(script, *arguments, cwd=script.parent)
     else:
         assert arguments[0] in bash(script, *arguments, code=2, cwd=script.parent).stderr
         assert not (script.parent / "read").exists()

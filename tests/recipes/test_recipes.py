@@ -273,9 +273,8 @@ def test_distillation_through_a_stop(
     models = ["teachers", "teacher-1", "student-original", "student-distilled"]
     assert list(rows)[2:] == models
     assert [rows[name][2] for name in models] == ["4", "4", "1", "1"]
-    assert float(rows["student-distilled"][0]) > float(
-        rows["teacher-1"][0]
-    )  # more layers in the encoder
+    # More layers in the encoder.
+    assert float(rows["student-distilled"][0]) > float(rows["teacher-1"][0])
     assert rows["student-distilled"][1] == rows["teacher-1"][1]  # one in the decoder
     (*_, teacher, _, slow), (*_, student, _, fast) = rows["teachers"], rows["student-distilled"]
     got = f"Got: {float(teacher) - float(student):.2f} less, and {float(fast) / float(slow):.1f} times as fast.\n"

@@ -88,9 +88,8 @@ def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     assert float(mean) - 23.523 == pytest.approx(float(difference), abs=0.006)
     assert float(mean) == pytest.approx(sum(map(float, seeds.split(" to "))) / 2, abs=0.006)
     assert 0 <= float(ensemble) <= 100
-    assert (
-        lines_of(tmp_path / "out/data/test.source.txt")[0] == "<V> <PST> 가곡"
-    )  # no training form has FUT
+    # No training form has FUT.
+    assert lines_of(tmp_path / "out/data/test.source.txt")[0] == "<V> <PST> 가곡"
     outputs = [lines_of(tmp_path / f"out/seed-{seed}.output") for seed in (1, 2)]
     assert all(unicodedata.is_normalized("NFC", line) for lines in outputs for line in lines)
     again = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "2")
@@ -113,10 +112,8 @@ def test_phones(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     rows = rows_of(recipe("g2p.sh", files, "kor", "--seeds", "1").stdout)
     assert rows["exact"][0] == "83.7"
     few = json.loads((tmp_path / "out/seed-1/run/config.json").read_text("utf-8"))
-    assert (few["model"]["norm"], few["training"]["batch_sentences"]) == (
-        "pre",
-        32,
-    )  # by the number of words
+    # By the number of words.
+    assert (few["model"]["norm"], few["training"]["batch_sentences"]) == ("pre", 32)
     assert (
         lines_of(tmp_path / "out/train.tsv")[0]
         == " ".join(unicodedata.normalize("NFD", "가곡")) + "\tk a̠ ɡ o̞ k̚"

@@ -171,10 +171,8 @@ def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_ha
         "schedule = 'constant'\nlearning_rate = 0.5\nwarmup_steps = 7\nseed = 3\n",
     )
     config = resolved({"schedule": "linear_decay"}, file=file)
-    assert (config["schedule"].warmup_steps, config.training.seed) == (
-        7,
-        3,
-    )  # what the new one has as well is kept
+    # What the new one has as well is kept.
+    assert (config["schedule"].warmup_steps, config.training.seed) == (7, 3)
     with pytest.raises(
         UsageError, match=r"^--learning-rate belongs to the schedule constant, not to linear_decay"
     ):
@@ -281,9 +279,8 @@ def test_a_field_that_two_components_share_is_named_with_its_section(
     file = written(
         tmp_path, "c.toml", "schedule.name = 'twice'\nschedule.beta1 = 0.3\noptimizer.beta2 = 0.4"
     )
-    config = resolved(
-        {"schedule.beta2": 0.5}, preset="mine", file=file
-    )  # a preset means the paper's components
+    # A preset means the paper's components.
+    config = resolved({"schedule.beta2": 0.5}, preset="mine", file=file)
     assert [(config[kind].beta1, config[kind].beta2) for kind in ("optimizer", "schedule")] == [
         (0.1, 0.4),
         (0.3, 0.5),

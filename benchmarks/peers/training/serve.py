@@ -48,12 +48,10 @@ class System(NamedTuple):
     version: str
     one_pass: Callable[[], float]  # an update with each batch; returns the real target tokens
     padding: float | None = None  # share of the target positions, if known
-    waiting: Callable[[], float] | None = (
-        None  # returns the seconds that it has waited for data so far, if it knows
-    )
-    memory: Callable[[], int] | None = (
-        None  # returns the peak in bytes, where this process does not train
-    )
+    # Returns the seconds that it has waited for data so far, if it knows.
+    waiting: Callable[[], float] | None = None
+    # Returns the peak in bytes, where this process does not train.
+    memory: Callable[[], int] | None = None
 
 
 def serve(build: Callable[[Setup], System], dtypes: Sequence[str]) -> None:

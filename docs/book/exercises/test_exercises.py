@@ -143,9 +143,8 @@ def test_learning_rate(step: int) -> None:
 
 
 def test_perplexity() -> None:
-    assert answers.perplexity([1 / 7] * 3) == pytest.approx(
-        7
-    )  # as unsure as among seven equal tokens
+    # As unsure as among seven equal tokens.
+    assert answers.perplexity([1 / 7] * 3) == pytest.approx(7)
     assert answers.perplexity([1.0, 0.25]) == pytest.approx(2)
 
 

@@ -35,9 +35,8 @@ from nmt_cli.tasks.translation import TranslationTask
 GUIDED = "guided_alignment"
 PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads exist at a time.
 WORD = re.compile(r"\S+", re.ASCII)  # words stand between spaces of ASCII
-HAN = (
-    "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
-)
+# Chinese and Japanese have no spaces, so each character is a unit.
+HAN = "\u3041-\u30ff\u3400-\u9fff"
 LETTER = rf"[^\W{HAN}]"  # of a word; in `regex`, also a mark on a letter
 UNITS = regex.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")  # words and single signs
 

@@ -106,9 +106,8 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
             return loss
         query, key, _, mask = self.kept  # [B, H, T, d_k], [B, H, S, d_k]
         with autocast(query.device, "float32"):
-            weights = softmax_weights(query[:, :1].float(), key[:, :1].float(), mask).squeeze(
-                1
-            )  # [B, T, S]
+            # [B, T, S]
+            weights = softmax_weights(query[:, :1].float(), key[:, :1].float(), mask).squeeze(1)
         gold = torch.zeros(weights.shape)
         for shares, source, target in zip(
             gold, batch.source.tolist(), batch.target_in.tolist(), strict=True

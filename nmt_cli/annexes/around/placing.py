@@ -37,9 +37,8 @@ TAG = re.compile(
     r"<!--(?:(?!<!--).)*?-->|<[!?][^<>]*>"
     r"""|<(?:/?)(?P<name>[A-Za-z_][\w:.-]*)(?:\s(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?)?/?>"""
 )
-BREAKS = re.compile(
-    r"[bh]r|p|div|li|[uo]l|t[dhr]|table|h[1-6]", re.IGNORECASE
-)  # tags between words
+# Tags between words.
+BREAKS = re.compile(r"[bh]r|p|div|li|[uo]l|t[dhr]|table|h[1-6]", re.IGNORECASE)
 SECONDS = 5.0  # that an expression may take for a line
 DEEPEST = 100  # elements inside of elements; the others count as single tags
 
@@ -256,9 +255,8 @@ class Placing(Around):
 class _Output:
     text: str
     units: list[Range]  # of characters
-    sources: dict[
-        int, tuple[int, bool]
-    ]  # the unit of the source by that of the text; whether both are words or signs
+    # The unit of the source by that of the text; whether both are words or signs.
+    sources: dict[int, tuple[int, bool]]
     escape: Callable[[str], str]
 
     def of(self, span: Span, own: Range, characters: Range) -> str:

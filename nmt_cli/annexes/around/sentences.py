@@ -172,9 +172,8 @@ def _joined(line: str, sentences: Sequence[str], outputs: Sequence[Output]) -> O
     for sentence, output in zip(sentences[:-1], firsts, strict=True):
         text += output.text + _space_between(sentence, output.text)
         starts.append(len(text))
-        end = [EOS] * (
-            len(output.token_scores) - len(output.tokens)
-        )  # none if it was cut at its maximum length
+        # None if it was cut at its maximum length.
+        end = [EOS] * (len(output.token_scores) - len(output.tokens))
         tokens += [*output.tokens, *(SPECIAL_SYMBOLS[i] for i in end)]
         ids += [*output.ids, *end]
     text = (text + last.text).rstrip()

@@ -14,9 +14,8 @@ from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.run import Run
 from nmt_cli.training.settings import TrainingConfig
 
-FAR_ABOVE = (
-    2.25  # highest learning rates, as multiples of the preset's, from which a warning is given
-)
+# Highest learning rates, as multiples of the preset's, from which a warning is given.
+FAR_ABOVE = 2.25
 
 MANY_EPOCHS = 1000
 MANY_PARAMETERS = 20

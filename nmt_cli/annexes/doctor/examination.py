@@ -34,11 +34,8 @@ from nmt_cli.training.start import configuration, prepare_torch, run_of
 from nmt_cli.training.trainer import Trainer
 
 GRADIENTS = 25_000_000  # numbers that the ranks exchange if there is no DATA
-FEWEST, MOST, SECONDS = (
-    4,
-    60,
-    15.0,
-)  # updates that are timed, and seconds after which no more are made
+# Updates that are timed, and seconds after which no more are made.
+FEWEST, MOST, SECONDS = (4, 60, 15.0)
 
 
 def examine(

@@ -81,9 +81,8 @@ def exchange(world: World, count: int, update: float | None) -> list[Check]:
         numbers[0].item()  # waits for the device
         times.append(time.perf_counter() - began)
     seconds = max(world.gather(min(times[1:])))  # the first time opens connections
-    rate = (
-        2 * (world.size - 1) / world.size * numbers.nbytes / seconds
-    )  # each rank sends and receives so much
+    # Each rank sends and receives so much.
+    rate = 2 * (world.size - 1) / world.size * numbers.nbytes / seconds
     value = f"{rate / 1e9:.2g} GB/s: {numbers.nbytes / 1e6:,.0f} MB of gradients in {seconds:.2g} s"
     slow = update is not None and seconds > update / 4
     remedy = (

@@ -133,9 +133,8 @@ def _language(name: str) -> Callable[[str], bool]:
         raise UsageError(
             f"--identify-languages: {name!r} is none of {', '.join(identifier.nb_classes)}"
         )
-    return lambda line: (
-        identifier.classify(line)[0] not in (name, "und", "zxx")
-    )  # not confident; numbers and markup
+    # Not confident; numbers and markup.
+    return lambda line: identifier.classify(line)[0] not in (name, "und", "zxx")
 
 
 def low_scores(paths: Sequence[str], minimum: float, pairs: int) -> npt.NDArray[np.bool_]:

@@ -48,9 +48,8 @@ def _warn_of_spreadsheet(pairs: list[tuple[str, str]], name: str) -> None:
     as a header.
     """
     quoted = [pair for pair in pairs if any(map(_CSV_CELL.fullmatch, pair))]
-    doubled = any(
-        '""' in cell for pair in quoted for cell in pair
-    )  # as CSV writes a mark within a cell
+    # As CSV writes a mark within a cell.
+    doubled = any('""' in cell for pair in quoted for cell in pair)
     if doubled or 2 * len(quoted) > len(pairs):
         warn(
             f"{name}: {len(quoted):,} of the first {len(pairs):,} lines have a cell in quotation "

@@ -9,9 +9,8 @@ from nmt_cli.annexes.filters.marks import MOSES_MARKS
 from nmt_cli.metrics.bleu import Score
 
 _TOKENIZED = re.compile(rf"{MOSES_MARKS.pattern}| [.,](?= |$)")
-_TOKENIZED_SHARE = (
-    0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
-)
+# Of the lines; tokenized text has such a mark in most lines, plain text in very few.
+_TOKENIZED_SHARE = 0.2
 
 
 def remarks(

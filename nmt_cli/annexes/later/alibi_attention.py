@@ -25,9 +25,8 @@ class AlibiAttention(Kernel):
             -slopes(query.size(1), query.device)[:, None, None] * mask.distances(query, key).abs()
         )
         weights = softmax_weights(query, key, mask, bias)
-        return torch.matmul(
-            self.dropout(weights).to(value.dtype), value
-        )  # a GPU decodes in bfloat16
+        # A GPU decodes in bfloat16.
+        return torch.matmul(self.dropout(weights).to(value.dtype), value)
 
 
 def slopes(num_heads: int, device: torch.device | None = None) -> Tensor:

@@ -75,9 +75,8 @@ class Muon(torch.optim.Optimizer):
         ]
         torch._foreach_lerp_(averages, gradients, 1 - self.config.momentum)
         ahead = torch.stack(torch._foreach_lerp(gradients, averages, self.config.momentum))
-        scale = (
-            0.2 * max(ahead.shape[1:]) ** 0.5
-        )  # Adam's steps have a root mean square of about 0.2 times the rate
+        # Adam's steps have a root mean square of about 0.2 times the rate.
+        scale = 0.2 * max(ahead.shape[1:]) ** 0.5
         torch._foreach_mul_(matrices, 1 - rate * self.config.weight_decay)
         torch._foreach_add_(matrices, list(orthogonalised(ahead).float()), alpha=-rate * scale)
 

@@ -30,10 +30,8 @@ class RDrop(LabelSmoothedCrossEntropy):
         """See `Criterion`."""
         if not model.training:
             return super().__call__(model, batch)
-        (first, targets), (second, _) = (
-            self.outputs(model, batch),
-            self.outputs(model, batch),
-        )  # [N, d] each
+        # [N, d] each.
+        (first, targets), (second, _) = (self.outputs(model, batch), self.outputs(model, batch))
         targets = F.pad(targets, (0, len(first) - len(targets)), value=PAD)  # which does not count
         rows = self.logit_rows // 4  # a chunk has two tensors of logits and their softmaxes
         sums = targets.new_zeros(3, dtype=torch.float32)
@@ -57,9 +55,8 @@ def sums_of(
     """Return three sums [3] over both passes [rows, d]: of the likelihood, of a uniform target, and
     of KL.
     """
-    log_p, log_q = (
-        F.linear(each, weight, bias).float().log_softmax(1) for each in (first, second)
-    )  # [rows, V]
+    # [rows, V]
+    log_p, log_q = (F.linear(each, weight, bias).float().log_softmax(1) for each in (first, second))
     nll = F.nll_loss(log_p + log_q, targets, ignore_index=PAD, reduction="sum")
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(1)
     return torch.stack(

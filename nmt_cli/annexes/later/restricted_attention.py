@@ -77,9 +77,8 @@ class RestrictedAttention(Kernel):
         """[B or 1, 1, blocks, reach, 3 reach]: True where the query may attend to the key."""
         queries = torch.arange(blocks * self.reach, device=device).view(blocks, self.reach, 1)
         firsts = (torch.arange(blocks, device=device) - 1) * self.reach
-        keys = firsts[:, None, None] + torch.arange(
-            3 * self.reach, device=device
-        )  # [blocks, 1, 3 reach]
+        # [blocks, 1, 3 reach]
+        keys = firsts[:, None, None] + torch.arange(3 * self.reach, device=device)
         allowed = ((queries - keys).abs() <= self.reach) & (keys >= 0) & (keys < length)
         if mask.causal:
             allowed = allowed & (keys <= queries)

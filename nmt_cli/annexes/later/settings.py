@@ -62,9 +62,8 @@ class RDropConfig(LabelSmoothingConfig):
     r_drop_alpha: float = option(
         5.0, "alpha: weight of the divergence between two passes.", minimum=0.0
     )
-    sum_of_passes: bool = field(
-        default=True, metadata={"before": False}
-    )  # runs of version 1.0 had twice the weight
+    # Runs of version 1.0 had twice the weight.
+    sum_of_passes: bool = field(default=True, metadata={"before": False})
 
 
 @configures("preparation", "new_vocabulary", "nmt_cli.annexes.later.new_vocabulary:adapt")

@@ -203,11 +203,8 @@ def _mismatch(gold: list[_Leaf], test: list[_Leaf], parameters: Parameters) -> s
 def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Span]:
     """Return the brackets that count: not empty, and without a deleted label."""
     restored = sum(leaf.count for leaf in sentence.leaves if leaf.deleted)
-    place = [
-        0,
-        *accumulate(leaf.count for leaf in sentence.leaves),
-        restored - 1,
-    ]  # the last: a bracket not closed
+    # The last: a bracket not closed.
+    place = [0, *accumulate(leaf.count for leaf in sentence.leaves), restored - 1]
     spans = (
         _Span(
             re.split("[-=]", bracket.label, maxsplit=1)[0], place[bracket.start], place[bracket.end]

@@ -31,16 +31,13 @@ class Parameters:
     """EVALB's settings. The defaults are EVALB's without a parameter file: nothing is deleted."""
 
     max_error: int = 10  # max_error + 1 errors are tolerated
-    cutoff_length: int = (
-        40  # the second half of the summary is about sentences of at most this many words
-    )
+    # The second half of the summary is about sentences of at most this many words.
+    cutoff_length: int = 40
     labeled: int = 1  # 0: labels of brackets are not compared
-    deleted_labels: frozenset[str] = (
-        frozenset()
-    )  # words with these tags are removed; brackets so labelled do not count
-    deleted_for_length: frozenset[str] = (
-        frozenset()
-    )  # words with these tags are not part of the length
+    # Words with these tags are removed; brackets so labelled do not count.
+    deleted_labels: frozenset[str] = frozenset()
+    # Words with these tags are not part of the length.
+    deleted_for_length: frozenset[str] = frozenset()
     quote_labels: frozenset[str] = frozenset()  # tags that parsers confuse on quotes
     equal_labels: frozenset[tuple[str, str]] = frozenset()
     equal_words: frozenset[tuple[str, str]] = frozenset()

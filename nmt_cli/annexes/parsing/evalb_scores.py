@@ -145,9 +145,8 @@ def summary(report: BracketReport) -> str:
     """Return the summary of all sentences and of those up to the cut-off length."""
     parts = []
     for found in (report.everything, report.short):
-        f1 = (
-            f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"
-        )  # EVALB divides 0 by 0
+        # EVALB divides 0 by 0.
+        f1 = f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"
         parts.append(_SUMMARY.format(**found, fmeasure=f1))
     return (
         f"=== Summary ===\n\n-- All --\n{parts[0]}\n-- len<={report.cutoff_length} --\n{parts[1]}"

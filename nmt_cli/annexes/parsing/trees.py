@@ -26,9 +26,8 @@ ignored.
 """
 
 ROOT_LABEL = "TOP"  # the label of the root of every cleaned tree
-WRAPPERS = frozenset(
-    ("", "TOP", "ROOT", "S1")
-)  # labels of outermost constituents that are replaced by the root
+# Labels of outermost constituents that are replaced by the root.
+WRAPPERS = frozenset(("", "TOP", "ROOT", "S1"))
 
 TRACE_TAG = "-NONE-"
 _NO_BREAK_SPACE = "\u00a0"
@@ -118,10 +117,8 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
             bracket. The message names the file and the line.
     """
     reader = _TreeReader()
-    start, beginning = (
-        0,
-        "",
-    )  # of the tree: the line of its first bracket, and the label or bracket after it
+    # Of the tree: the line of its first bracket, and the label or bracket after it.
+    start, beginning = (0, "")
     for number, line in enumerate(lines, start=1):
         tokens = _TOKEN.findall(line)
         # The outermost brackets of a treebank's trees begin alike, and are not indented.
@@ -157,9 +154,8 @@ class _TreeReader:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.labels: list[str] = []  # of the open constituents
-        self.texts: list[str] | None = (
-            None  # tag and words of the innermost bracket, while it may be a leaf
-        )
+        # Tag and words of the innermost bracket, while it may be a leaf.
+        self.texts: list[str] | None = None
 
     @property
     def inside(self) -> bool:

@@ -72,9 +72,8 @@ def report(options: ReportOptions) -> None:
         with open_output(options.out) as write:
             write(f"{json.dumps([run.as_object() for run in runs], indent=2)}\n".encode())
         return
-    registry.discover(
-        options.imports
-    )  # not those of the runs: a page about a stranger's run executes nothing of it
+    # Not those of the runs: a page about a stranger's run executes nothing of it.
+    registry.discover(options.imports)
     validation = Validation(
         options.checkpoint, options.sentences, options.examples, options.search, options.device
     )

@@ -183,9 +183,8 @@ def comparison(found: Sequence[Validated]) -> dict[str, Any]:
     }
     if "bleu" in task.measures:
         result["p"] = significance(found)
-        known = [
-            task.decode_target(task.encode_target(line), "") for line in references
-        ]  # lower-cased as the text
+        # lower-cased as the text.
+        known = [task.decode_target(task.encode_target(line), "") for line in references]
         result["frequencies"] = by_frequency(outputs, known, training_words(first))
         result["counted"] = len(counted_sentences(first.corpus))
     return result

@@ -26,9 +26,8 @@ _WINDOW = 500  # lines of input that are scored at once
 _CONSTANT = "x"  # the source of every line of a language model: training leaves out empty lines
 _CHECKPOINT = "CHECKPOINT[*WEIGHT]"
 
-Pairs = Sequence[
-    Sequence[tuple[str, str]]
-]  # for each line of input, itself with each of its outputs
+# For each line of input, itself with each of its outputs.
+Pairs = Sequence[Sequence[tuple[str, str]]]
 Scorer = Callable[[Pairs], list[Any]]  # returns an array with the scores of each line's outputs
 
 

@@ -48,9 +48,8 @@ def chrf(texts: Sequence[str]) -> Matrix:
             row[[columns[ngram] for ngram in counter[order]]] = list(counter[order].values())
         matches = np.stack([np.minimum(row, counts).sum(axis=1) for row in counts])  # [K, K]
         totals = counts.sum(axis=1)
-        both = (
-            np.outer(totals, totals) > 0
-        )  # sacreBLEU's effective order: a text may be too short for an n-gram
+        # sacreBLEU's effective order: a text may be too short for an n-gram.
+        both = np.outer(totals, totals) > 0
         precision += both * matches / np.maximum(totals, 1)[:, None]
         recall += both * matches / np.maximum(totals, 1)
         orders += both

@@ -160,14 +160,12 @@ class _Sampler:
         self.state = model.start(source)
         self.last = torch.full((B,), BOS, device=device)  # [N]; one row for each sentence, at first
         self.live = torch.arange(B * n, device=device).view(B, n)  # [A, n] of M
-        self.rows = (
-            torch.arange(B, device=device).unsqueeze(1).expand(B, n)
-        )  # [A, n] of N: the rows of the state
+        # [A, n] of N: the rows of the state.
+        self.rows = torch.arange(B, device=device).unsqueeze(1).expand(B, n)
         self.limits = limits.repeat_interleave(n)  # [M]
         self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1, 2]
-        self.tokens = torch.zeros(
-            (len(random), most), dtype=torch.long, device=device
-        )  # [M, L + 1]
+        # [M, L + 1]
+        self.tokens = torch.zeros((len(random), most), dtype=torch.long, device=device)
         self.token_scores = torch.zeros((len(random), most), device=device)  # [M, L + 1]
         self.lengths = torch.zeros_like(self.limits)  # [M], EOS included
         self.ended = torch.zeros_like(self.limits, dtype=torch.bool)  # [M]

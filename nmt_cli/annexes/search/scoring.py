@@ -146,9 +146,8 @@ def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
     hidden = (
         (model, model.decoder_output(batch.source, batch.target_in)[real]) for model in models
     )
-    each = torch.stack(
-        [log_probabilities_of(ids, rows, model) for model, rows in hidden]
-    )  # [M, tokens]
+    # [M, tokens]
+    each = torch.stack([log_probabilities_of(ids, rows, model) for model, rows in hidden])
     mean = each.logsumexp(dim=0) - math.log(len(models))
     check_probabilities(mean)
     return [

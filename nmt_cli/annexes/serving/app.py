@@ -26,9 +26,8 @@ from nmt_cli.files.settings import from_json
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 UNEXPECTED = "internal error; the server's standard error has more"  # there is its traceback
-CLIENT_GONE = (
-    499  # the code that is counted, as nginx counts it, for a client that left before its answer
-)
+# The code that is counted, as nginx counts it, for a client that left before its answer.
+CLIENT_GONE = 499
 
 
 def application(
@@ -199,9 +198,8 @@ class Service:
                 raise HTTPException(
                     413, f"the request has more than {most:,} sentences; send less at a time"
                 )
-            await asyncio.sleep(
-                0
-            )  # splitting takes milliseconds, and other requests have their turn
+            # Splitting takes milliseconds, and other requests have their turn.
+            await asyncio.sleep(0)
         return readings
 
 

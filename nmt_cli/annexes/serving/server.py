@@ -89,9 +89,8 @@ class Protocol(H11Protocol):
         if len(self.connections) >= (self.limit_concurrency or math.inf):
             self.connections.discard(self)  # uvicorn would refuse requests of the others
             self.transport.close()
-        transport.set_write_buffer_limits(
-            0
-        )  # `pause_writing` is called as soon as the client does not read
+        # `pause_writing` is called as soon as the client does not read.
+        transport.set_write_buffer_limits(0)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -132,9 +131,8 @@ class _Server(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, limits: Limits, access_log: bool) -> None:
         logging.basicConfig(format="%(asctime)s %(message)s")  # to standard error
-        logging.getLogger("uvicorn.error").setLevel(
-            logging.ERROR
-        )  # not a warning for each wrong request
+        # Not a warning for each wrong request.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         logging.getLogger("asyncio").addFilter(Seldom())
         if access_log:
             metrics.access_log.setLevel(logging.INFO)

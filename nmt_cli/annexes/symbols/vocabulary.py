@@ -106,9 +106,8 @@ class WithSymbols(Vocabulary):
         symbols = [self._id(name) for part in parts for name in part[1::2]]
         texts_of_line = np.array([len(part[::2]) for part in parts])
         ends = np.cumsum(texts_of_line)
-        before_symbols = np.delete(
-            np.cumsum(lengths), ends - 1
-        )  # the last text of a line has no symbol after it
+        # The last text of a line has no symbol after it.
+        before_symbols = np.delete(np.cumsum(lengths), ends - 1)
         sizes = np.add.reduceat(lengths, ends - texts_of_line) + texts_of_line - 1
         return np.insert(ids, before_symbols, symbols), sizes
 

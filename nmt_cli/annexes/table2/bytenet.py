@@ -111,9 +111,8 @@ class ByteNet(EncoderDecoder):
     def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The state: the columns, and each block's window."""
         count = int(self.config.columns(source.size(1)))
-        own = self.config.columns(
-            (source != PAD).sum(1, keepdim=True).double()
-        )  # [B, 1], rounded as `count` is
+        # [B, 1], rounded as `count` is.
+        own = self.config.columns((source != PAD).sum(1, keepdim=True).double())
         real = (torch.arange(count, device=source.device) < own)[:, :, None]
         x = self._embed(
             self.source_embedding, F.pad(source, (0, count - source.size(1)), value=PAD)

@@ -122,9 +122,8 @@ def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:
     """
     B, device = len(source), source.device
     state, last = model.start(source), torch.full((B,), BOS, device=device)  # [N]
-    rows = torch.arange(B, device=device)[:, None].expand(
-        B, m
-    )  # [A, m] of N: the rows of the state
+    # [A, m] of N: the rows of the state.
+    rows = torch.arange(B, device=device)[:, None].expand(B, m)
     live, ended = torch.arange(B, device=device), torch.zeros(B, m, dtype=torch.bool, device=device)
     samples: list[Tensor] = []
     while len(live):

@@ -62,9 +62,8 @@ class Experts(nn.Module):
         self.inner = nn.Parameter(torch.empty(experts, d_ff, d_model))
         self.outer = nn.Parameter(torch.empty(experts, d_model, d_ff))
         self.dropout = Dropout(dropout)
-        self.context: Callable[[Tensor], AbstractContextManager[object]] = (
-            nullcontext  # of the types of products
-        )
+        # Of the types of products.
+        self.context: Callable[[Tensor], AbstractContextManager[object]] = nullcontext
         self.balance: Tensor | None = None  # the loss of the last forward pass in training
         for zero in (
             self.gate,
@@ -72,9 +71,8 @@ class Experts(nn.Module):
         ):  # appendix A: all experts begin with about the same load
             nn.init.zeros_(zero.weight)
         for weight in (self.inner, self.outer):
-            nn.init.uniform_(
-                weight, -(weight.size(2) ** -0.5), weight.size(2) ** -0.5
-            )  # as nn.Linear does
+            # As nn.Linear does.
+            nn.init.uniform_(weight, -(weight.size(2) ** -0.5), weight.size(2) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., d] -> [..., d]. Each row is a token."""
@@ -96,9 +94,8 @@ class Experts(nn.Module):
     def added_loss(self) -> Tensor:
         """See `AddsLoss`."""
         balance, self.balance = self.balance, None
-        return (
-            self.inner.new_zeros(()) if balance is None else balance
-        )  # None: the criterion chose evaluation mode
+        # None: the criterion chose evaluation mode.
+        return self.inner.new_zeros(()) if balance is None else balance
 
     @property
     def products(self) -> int:
@@ -121,16 +118,14 @@ class Experts(nn.Module):
             gates = highest.softmax(-1)
             if self.training:
                 importance = torch.zeros_like(scores).scatter(1, chosen, gates).sum(0)  # equation 6
-                self.balance = self.config.importance_loss * squared_variation(
-                    importance
-                )  # equation 7
+                # Equation 7.
+                self.balance = self.config.importance_loss * squared_variation(importance)
                 if (
                     self.config.experts_per_token < self.config.experts
                 ):  # else each expert has each token
                     load = expected_load(clean, scores, deviation, self.config.experts_per_token)
-                    self.balance = self.balance + self.config.load_loss * squared_variation(
-                        load
-                    )  # equation 11
+                    # Equation 11.
+                    self.balance = self.balance + self.config.load_loss * squared_variation(load)
         return chosen, gates
 
     def _mix(self, x: Tensor, chosen: Tensor, gates: Tensor) -> Tensor:
@@ -168,9 +163,8 @@ def grouped_product(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     if fits and (rows.is_cuda or torch.is_grad_enabled()):
         return F.grouped_mm(rows.to(dtype), weights.to(dtype).mT, offs=ends)
     # Decoding on a CPU: the rows are few, and only the weights of their groups are converted.
-    parts = zip(
-        rows.tensor_split(ends[:-1].tolist()), weights.unbind(), strict=True
-    )  # no gradient is None, only zero
+    # No gradient is None, only zero.
+    parts = zip(rows.tensor_split(ends[:-1].tolist()), weights.unbind(), strict=True)
     products = [F.linear(part, weight) for part, weight in parts if len(part)]
     return torch.cat([rows.new_empty(0, weights.size(1), dtype=dtype), *products])
 
@@ -188,9 +182,8 @@ def exchanged(
         return outputs(rows, ends)
     rows = rows.to(product_dtype(rows))  # less to send
     sent = ends.diff(prepend=ends.new_zeros(1))  # [n]: the rows of each group
-    received = torch.empty_like(
-        sent
-    )  # [ranks * (n / ranks)]: for each rank, its rows of each group here
+    # [ranks * (n / ranks)]: for each rank, its rows of each group here.
+    received = torch.empty_like(sent)
     dist.all_to_all_single(received, sent)
     there, here = (counts.view(ranks, -1).sum(1).tolist() for counts in (sent, received))
     group = torch.arange(len(sent) // ranks, device=rows.device).repeat(ranks)

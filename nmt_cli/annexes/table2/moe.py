@@ -73,9 +73,8 @@ class MoE(AttentiveEncoderDecoder):
         )
         self.dropout = Dropout(config.dropout)
         for embedding in (self.source_embedding, self.target_embedding):
-            nn.init.normal_(
-                embedding.weight, std=d**-0.5
-            )  # PyTorch's would be too large for a tied output layer
+            # PyTorch's would be too large for a tied output layer.
+            nn.init.normal_(embedding.weight, std=d**-0.5)
 
     def parts(self) -> dict[str, list[Any]]:
         encoder = [self.from_left, self.from_right, self.encoder_top, self.encoder_experts]

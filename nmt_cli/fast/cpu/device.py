@@ -97,7 +97,6 @@ def keep_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(-3, 1 << 30) or library.mallopt(
-            -3, 1 << 25
-        )  # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first
+        # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first.
+        library.mallopt(-3, 1 << 30) or library.mallopt(-3, 1 << 25)
         library.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

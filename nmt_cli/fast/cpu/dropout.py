@@ -54,6 +54,5 @@ def _mask(count: int, rate: float) -> Tensor:
     seed = int(torch.empty((), dtype=torch.int64).random_())
     words = torch.from_numpy(np.random.SFC64(seed).random_raw(count // 4 + 1))
     bits = words.view(torch.int16)[:count].bitwise_and_(_LEVELS - 1)
-    return bits.sub_(round((1.0 - rate) * _LEVELS)).bitwise_right_shift_(
-        15
-    )  # the sign, in all bits
+    # The sign, in all bits.
+    return bits.sub_(round((1.0 - rate) * _LEVELS)).bitwise_right_shift_(15)

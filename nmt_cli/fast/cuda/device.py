@@ -27,9 +27,8 @@ from nmt_cli.layers.sublayer import FeedForward
 from nmt_cli.model import Model
 from nmt_cli.training.gradients import Gradients
 
-SMALLEST_COMPILED = (
-    20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
-)
+# parameters; the minute of compiling a smaller model is longer than what it saves.
+SMALLEST_COMPILED = 20_000_000
 BLOCK = 1 << 30  # logits in a block of a loss
 METHODS = {
     **rows.METHODS,

@@ -75,9 +75,8 @@ class GraphSearch:
         options = options or SearchSettings()
         if constraint is not None or max(limits) * options.beam >= MOST:
             return self.otherwise(source, limits, options, constraint)
-        device = torch.cuda.device(
-            source.get_device()
-        )  # graphs are of the current one; -1, the CPU, changes nothing
+        # Graphs are of the current one; -1, the CPU, changes nothing.
+        device = torch.cuda.device(source.get_device())
         with _lock, device:
             try:
                 return self._search(source, limits, options)
@@ -334,10 +333,8 @@ def captured(work: Callable[[], None]) -> Any:
     it.
     """
     graphs = _graphs[torch.cuda.current_device()]
-    graph, other = (
-        torch.cuda.CUDAGraph(),
-        next(iter(graphs), None),
-    )  # `other` keeps the pool during the capture
+    # `other` keeps the pool during the capture.
+    graph, other = (torch.cuda.CUDAGraph(), next(iter(graphs), None))
     with torch.cuda.graph(
         graph, pool=other.pool() if other else None, capture_error_mode="thread_local"
     ):

@@ -27,9 +27,8 @@ class Replay:
 
     def __init__(self, function: Callable[..., Any], neutral: Tensor, device: torch.device) -> None:
         self.function, self.neutral, self.device = function, neutral, device
-        self.captured: dict[
-            Any, tuple[list[Tensor], Any, Any]
-        ] = {}  # by shapes: where inputs are, graph and result
+        # By shapes: where inputs are, graph and result.
+        self.captured: dict[Any, tuple[list[Tensor], Any, Any]] = {}
 
     def __call__(self, *inputs: Any) -> Any:
         """Return what the function returns; the next call may overwrite it."""
@@ -40,9 +39,8 @@ class Replay:
                 mapped(each, lambda tensor: tensor.to(self.device, copy=True)) for each in inputs
             ]
             copies[-1].copy_(self.neutral)
-            pool = next(
-                (graph.pool() for _, graph, _ in self.captured.values()), None
-            )  # none runs beside another
+            # None runs beside another.
+            pool = next((graph.pool() for _, graph, _ in self.captured.values()), None)
             # Else the first replay would draw other dropout than in a resumed run, which captures
             # at another update.
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):

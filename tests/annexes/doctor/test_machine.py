@@ -117,9 +117,8 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(
-        fcntl, "flock", refuse
-    )  # so nothing is locked, and another process can lock it
+    # So nothing is locked, and another process can lock it.
+    monkeypatch.setattr(fcntl, "flock", refuse)
     assert directory(ALONE, tmp_path)[1].verdict == "warning"
 
 

@@ -67,10 +67,5 @@ def test_every_position_of_the_table_learns_unless_it_is_out_of_reach() -> None:
     kernel(*drawn(), AttentionMask(causal=True)).square().sum().backward()
     for table in (kernel.a_k, kernel.a_v):
         assert table.grad is not None
-        assert table.grad.abs().sum(1).bool().tolist() == [
-            True,
-            True,
-            True,
-            False,
-            False,
-        ]  # the past, and itself
+        # The past, and itself.
+        assert table.grad.abs().sum(1).bool().tolist() == [True, True, True, False, False]

@@ -34,9 +34,8 @@ def test_closed_forms() -> None:
         == only("per", hypotheses, references)
         == pytest.approx(100 * 3 / 10)
     )
-    assert only("cer", hypotheses, references) == pytest.approx(
-        100 * (2 + 1 + 2) / (11 + 13)
-    )  # spaces are characters
+    # Spaces are characters.
+    assert only("cer", hypotheses, references) == pytest.approx(100 * (2 + 1 + 2) / (11 + 13))
     assert only("wer", ["a b"], [""]) == 200  # edits beside no word
     assert only("exact", [unicodedata.normalize("NFD", "wäre")], [" wäre"]) == 100
 
@@ -49,9 +48,8 @@ def test_top_k_counts_the_first_k(k: int, expected: float) -> None:
 def test_another_metric_scores_the_first_output() -> None:
     found = score(["a b c d\nx"], ["a b c d"], ["top-1", "exact", "bleu"])
     assert [each.score for each in found] == [100, 100, 100]
-    assert (
-        only("bleu", ["a\nb c d"], ["a b c d"]) == 100
-    )  # without top-k a line feed is white space
+    # Without top-k a line feed is white space.
+    assert only("bleu", ["a\nb c d"], ["a b c d"]) == 100
 
 
 @given(TEXT, TEXT)

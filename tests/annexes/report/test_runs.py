@@ -62,9 +62,8 @@ def test_a_run_that_has_not_ended_has_the_figures_of_the_summary(copy: Path, bes
     assert not values["ended"]
     same = ["steps", "parameters", "target_tokens", "device_hours", "flops", "skipped_updates"]
     assert {name: values[name] for name in same} == {name: summary[name] for name in same}
-    assert values["peak_learning_rate"] == pytest.approx(
-        summary["peak_learning_rate"]
-    )  # the last step was logged
+    # The last step was logged.
+    assert values["peak_learning_rate"] == pytest.approx(summary["peak_learning_rate"])
     validated = [line for line in read_run(copy).metrics if "validation_loss" in line]
     if best_by == "loss":
         assert values["best_validation_loss"] == summary["best_validation_loss"]

@@ -181,9 +181,8 @@ def test_long_lines_are_cut_on_either_side(translators: list[Translator]) -> Non
         (False, True),
     ]
     assert long_source.token_scores == pytest.approx(whole.token_scores, abs=1e-5)
-    assert (
-        len(long_target.token_scores) == len(long_target.tokens) == 3
-    )  # the end of the sentence was not reached
+    # The end of the sentence was not reached.
+    assert len(long_target.token_scores) == len(long_target.tokens) == 3
     assert long_target.token_scores == pytest.approx(whole.token_scores[:3], abs=1e-5)
 
 

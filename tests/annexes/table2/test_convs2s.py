@@ -169,9 +169,8 @@ def test_the_size_of_the_model_for_en_de() -> None:
     blocks = sum(rows(k * C, 2 * D) + (rows(C, D) if C != D else 0) for C, D, k in layers)
     attention = sum(rows(D, 512) + rows(512, D) for _, D, _ in layers)
     ends = 2 * (rows(512, 512) + rows(2048, 512))
-    embeddings = 2 * (40_000 + 1024) * 512 + 40_000 * (
-        512 + 1
-    )  # there is no bias before the softmax
+    # There is no bias before the softmax.
+    embeddings = 2 * (40_000 + 1024) * 512 + 40_000 * (512 + 1)
     model = built("convs2s", vocabulary=40_000, device="meta")
     assert sum(p.numel() for p in model.parameters()) == 2 * blocks + attention + ends + embeddings
 

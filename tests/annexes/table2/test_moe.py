@@ -75,9 +75,8 @@ def test_it_is_the_network_of_appendix_e(model: MoE) -> None:
     u, w, v = model.attention.u.weight, model.attention.w.weight, model.attention.v.weight[0]
     ys, output, cell = [], torch.zeros(8), torch.zeros(12)
     for word in TARGET:
-        scores = torch.stack(
-            [(v * (u @ x).tanh() * (w @ output).tanh()).sum() for x in xs]
-        )  # equation 22
+        # Equation 22.
+        scores = torch.stack([(v * (u @ x).tanh() * (w @ output).tanh()).sum() for x in xs])
         context = sum(
             (weight * x for weight, x in zip(scores.softmax(0), xs, strict=True)), torch.zeros(8)
         )
@@ -101,9 +100,8 @@ def test_the_figures_of_the_paper() -> None:
     experts = model.encoder_experts
     assert experts.inner[0].numel() + experts.outer[0].numel() == 2 * 512 * 2048
     parts = model.training_flops(np.array([1]), np.array([1]))
-    gates = (
-        2 * 3 * 2 * 2 * 512 * 2048
-    )  # of two mixtures, with noise; the paper's gates are hierarchical
+    # Of two mixtures, with noise; the paper's gates are hierarchical.
+    gates = 2 * 3 * 2 * 2 * 512 * 2048
     assert (sum(parts.values()) - parts["attention"] - gates) / 6 == pytest.approx(85e6, rel=0.01)
 
 

@@ -69,9 +69,8 @@ def test_hold_out_takes_clean_pairs_and_leaves_none_of_their_sides(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel_text, "BLOCK", 7)
-    clean = [
-        (f"the dog {n // 2}", f"der Hund {n % 150}") for n in range(300)
-    ]  # each side twice, no pair twice
+    # Each side twice, no pair twice.
+    clean = [(f"the dog {n // 2}", f"der Hund {n % 150}") for n in range(300)]
     dirty = [("empty", ""), ("same", "same"), *clean[:50], ("a" * 99, "b")]
     write(tmp_path / "all", [*dirty, *clean])
     splits = held_out_of(tmp_path, "--drop-identical", out="one")

@@ -182,9 +182,8 @@ def test_a_run_says_what_it_is(run: Path, tiny_data: Path) -> None:
     assert contents.step == 2
     assert contents.sections["model"] == config["model"]
     assert contents.source_vocabulary_size == 120
-    assert (
-        "max_steps" not in contents.sections["training"]
-    )  # the same model, however long it was trained
+    # The same model, however long it was trained.
+    assert "max_steps" not in contents.sections["training"]
 
 
 def test_a_run_refuses_other_settings_and_a_checkpoint_is_no_run(
@@ -264,9 +263,8 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
     data, out = tmp_path / "data", tmp_path / "run"
     shutil.copytree(tiny_data, data)
     code, _, err = train(data, "--out", out, *TINY, *plugin)
-    assert (code, "next: nmt translate" in err) == (0, True), (
-        err
-    )  # there is only one checkpoint to average
+    # There is only one checkpoint to average.
+    assert (code, "next: nmt translate" in err) == (0, True), err
     forget_the_plugin()
     code, _, err = train("--resume", out, "--max-steps", 4)
     assert (code, "resuming from" in err) == (0, True), err

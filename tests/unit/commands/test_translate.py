@@ -288,10 +288,8 @@ def test_lines_of_a_pipe_are_answered_at_once_and_an_interrupt_is_quiet(
 def test_interactive(ending: bytes, code: int, tiny_checkpoint: Path) -> None:
     controller, terminal = pty.openpty()
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    login = {
-        "start_new_session": True,
-        "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    }  # for Ctrl-C
+    # For Ctrl-C.
+    login = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}
     with start(tiny_checkpoint, "--interactive", **streams, **login) as process:
         os.close(terminal)
         shown = read_until(controller, b"> ")

@@ -259,10 +259,8 @@ def test_the_largest_micro_batch_is_as_small_as_can_be(lengths: list[int], count
         return max((end - start) * lengths[end - 1] for start, end in parts if end > start)
 
     found = even_cuts(np.array(lengths), count)
-    least = [
-        0,
-        *itertools.repeat(0, len(lengths)),
-    ]  # of the first sentences, in a growing number of micro-batches
+    # Of the first sentences, in a growing number of micro-batches.
+    least = [0, *itertools.repeat(0, len(lengths))]
     for end in range(1, len(lengths) + 1):
         least[end] = end * lengths[end - 1]
     for _ in range(count - 1):

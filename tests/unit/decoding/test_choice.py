@@ -29,10 +29,8 @@ def test_the_best_values_and_their_columns_with_many_ties(
 
 @pytest.mark.parametrize("width", [7, 1000, 37000])
 def test_equals_topk_where_no_values_are_equal(width: int) -> None:
-    rows = [
-        torch.arange(width),
-        *(torch.randperm(width) for _ in range(3)),
-    ]  # of the first, the last columns are best
+    # Of the first, the last columns are best.
+    rows = [torch.arange(width), *(torch.randperm(width) for _ in range(3))]
     scores = torch.stack(rows).float() / 7 - 100
     values, columns = topk(scores, 5)
     expected = scores.topk(5, dim=1)

@@ -90,9 +90,8 @@ def test_extras_are_found_when_one_of_their_options_is_given(
     assert options.replaced({"loud": None, "alpha": 1.0}) == TranslateOptions(
         loud=True, beam=2, alpha=1.0
     )
-    assert options.replaced({"loud": False}) == TranslateOptions(
-        beam=2
-    )  # what is at its defaults has no part
+    # What is at its defaults has no part.
+    assert options.replaced({"loud": False}) == TranslateOptions(beam=2)
 
 
 def test_samples_need_no_beam() -> None:

@@ -206,9 +206,8 @@ def test_no_output_repeats_an_ngram(translator: Translator) -> None:
     assert any(len(set(text)) < len(text) for text in free)
     held = translator.translate(lines, max_length=30, no_repeat_ngram=1)
     assert all(len(set(text)) == len(text) for text in held)
-    forced = translator.translate(
-        lines, no_repeat_ngram=1, prefixes=["aa"] * 4
-    )  # the user's own repetition
+    # The user's own repetition.
+    forced = translator.translate(lines, no_repeat_ngram=1, prefixes=["aa"] * 4)
     assert all(text.startswith("aa") and text.count("a") == 2 for text in forced)
 
 

@@ -91,9 +91,8 @@ def test_scale_is_the_keys_width_not_the_values() -> None:
 def test_allowed_combines_padding_and_position() -> None:
     query, key, _ = drawn(8)
     assert AttentionMask().allowed(query, key) is None
-    assert (
-        AttentionMask(causal=True, offset=7).allowed(query[:, :, :1], key) is None
-    )  # a decoding step
+    # A decoding step.
+    assert AttentionMask(causal=True, offset=7).allowed(query[:, :, :1], key) is None
     allowed = AttentionMask(PADDING, causal=True, offset=5).allowed(query[:, :, :3], key)
     assert allowed is not None
     for b, t, s in ((b, t, s) for b in range(B) for t in range(3) for s in range(8)):

@@ -267,9 +267,8 @@ def test_bleu_is_sacrebleus_13a() -> None:
     )
     assert task.evaluate([references[0], *lowered[1:]], references)["exact"] == 50.0
     assert task.evaluate(lowered, references)["bleu"] < 90
-    assert (
-        task.evaluate(["\u00e9"], ["e\u0301 "])["exact"] == 100.0
-    )  # one text, as `nmt score --metric exact` has it
+    # One text, as `nmt score --metric exact` has it.
+    assert task.evaluate(["\u00e9"], ["e\u0301 "])["exact"] == 100.0
 
 
 def test_bleu_of_chinese_and_thai_is_not_of_words_between_spaces() -> None:

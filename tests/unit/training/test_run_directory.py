@@ -113,9 +113,8 @@ def test_what_others_keep_beside_checkpoints_stays(tiny_data: Path, tmp_path: Pa
     run(tiny_data, out, keep_last=1)
     for name in (".step-00000001.part", ".step-00000001.nmt-gone", ".best-00000001.nmt-part"):
         shutil.copytree(scratch / "step-00000002", scratch / name)
-    (scratch / "step-00000002").rename(
-        scratch / ".step-00000002.old"
-    )  # by version 1.0, which was killed
+    # By version 1.0, which was killed.
+    (scratch / "step-00000002").rename(scratch / ".step-00000002.old")
     run(tiny_data, out, max_steps=3, keep_last=1)
     assert all((scratch / name / "mine").exists() for name in mine)
     best = checkpoint.read_contents(out / "best").step

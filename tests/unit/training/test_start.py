@@ -59,9 +59,8 @@ def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:
     data = shutil.copytree(tiny_data, tmp_path / "data")
     open_data([str(data)])
     manifest = json.loads((data / "manifest.json").read_text())
-    manifest["task"]["vocabularies"]["target"]["sha256"] = (
-        "0" * 64
-    )  # that of the data, not that of `task`
+    # That of the data, not that of `task`.
+    manifest["task"]["vocabularies"]["target"]["sha256"] = "0" * 64
     (data / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="task: not the vocabularies of these data"):
         open_data([str(data)])

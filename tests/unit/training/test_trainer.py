@@ -341,9 +341,8 @@ def test_the_first_update_has_its_learning_rate(
 
     monkeypatch.setattr(type(fast(torch.device("cpu"))), "change", change)
     run(tiny_data, tmp_path / "run", max_steps=3)
-    assert rates == pytest.approx(
-        [rates[0], 2 * rates[0], 3 * rates[0]]
-    )  # a linear warm-up: equation 3
+    # A linear warm-up: equation 3.
+    assert rates == pytest.approx([rates[0], 2 * rates[0], 3 * rates[0]])
     assert rates[0] > 0
 
 

@@ -91,9 +91,8 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
     options = PrepareOptions(
         out=data, train=(prefixes["train"],), valid=prefixes["valid"], workers=1
     )
-    prepare(
-        options, {"source_lang": "de", "target_lang": "en", "vocab_size": 120}
-    )  # English numbers have many words
+    # English numbers have many words.
+    prepare(options, {"source_lang": "de", "target_lang": "en", "vocab_size": 120})
     settings = {
         "d_model": 32,
         "micro_batches": 1,

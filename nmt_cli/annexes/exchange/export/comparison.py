@@ -20,9 +20,8 @@ from nmt_cli.models.transformer import Transformer
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
 
-TOLERANCE = (
-    1e-3  # between log-probabilities (natural) of a token: float32 products in different orders
-)
+# Between log-probabilities (natural) of a token: float32 products in different orders.
+TOLERANCE = 1e-3
 
 Ids = Sequence[int]
 
@@ -72,14 +71,12 @@ class Comparison:
     def __init__(self, model: Any, task: Task, samples: Sequence[str], program: str) -> None:
         self.model, self.program = model, program
         self.sources: list[list[int]] = [task.encode_source(line) for line in samples]
-        self.limits = [
-            task.max_length(len(ids)) for ids in self.sources
-        ]  # the maximum length of each output
+        # The maximum length of each output.
+        self.limits = [task.max_length(len(ids)) for ids in self.sources]
         rows = pad([[*ids, EOS] for ids in self.sources])
         found = beam_search(model.decodable("float32"), rows, self.limits, SearchSettings(beam=1))
-        self.outputs: list[list[int]] = [
-            best[0].tokens for best in found
-        ]  # greedy, without the unknown word
+        # greedy, without the unknown word.
+        self.outputs: list[list[int]] = [best[0].tokens for best in found]
 
     def report(
         self, log_probabilities: Sequence[Sequence[float]], outputs: Sequence[Ids]

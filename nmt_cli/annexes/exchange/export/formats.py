@@ -25,13 +25,8 @@ from nmt_cli.errors import missing_package
 
 FORMATS = importlib.metadata.entry_points(group="nmt.formats")
 
-QUANTIZATIONS = (
-    "float32",
-    "float16",
-    "bfloat16",
-    "int16",
-    "int8",
-)  # types of the weights in a file
+# Types of the weights in a file.
+QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")
 
 
 def module_of(to: str) -> ModuleType:

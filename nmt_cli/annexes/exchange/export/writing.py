@@ -39,9 +39,8 @@ def write_export(
     """
     convert = module_of(to).export
     recorded = record_of(out).get("files")
-    files = (
-        [str(name) for name in recorded] if isinstance(recorded, list) else []
-    )  # of a damaged record: none
+    # Of a damaged record: none.
+    files = [str(name) for name in recorded] if isinstance(recorded, list) else []
     with staged(out, overwrite=overwrite, ours=files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples = sample_lines(task)

@@ -43,9 +43,8 @@ _FIRST_POSITION = _SPECIAL.index("<pad>") + 1
 _POSITIONS = 1024  # of a side, unless the options say otherwise
 _PROGRAM = read_program(__file__)
 NAMES: dict[str, str] = _PROGRAM["names"]
-_ARCHITECTURES = re.compile(
-    r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*"
-)  # others differ in more than size
+# Others differ in more than size.
+_ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")
 # Which 0.12 makes of others when it loads.
 _COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"
 _UNREAD = re.compile(

@@ -49,9 +49,8 @@ tell.
 class Side(NamedTuple):
     """The source or the target of a Transformer as another program has it."""
 
-    ids: Mapping[
-        str, int
-    ]  # of the entries of its vocabulary there, with our names for special symbols
+    # Of the entries of its vocabulary there, with our names for special symbols.
+    ids: Mapping[str, int]
     embedding: Tensor  # [V, d_model]
     start: Any  # the id there with which the decoder starts
     language: Any = None  # if the program names it
@@ -64,9 +63,8 @@ class ForeignTransformer:
 
     source: Side
     target: Side
-    settings: dict[
-        str, Any
-    ]  # of `ImportedTransformerConfig`, with the sizes that the program's settings name
+    # Of `ImportedTransformerConfig`, with the sizes that the program's settings name.
+    settings: dict[str, Any]
     layers: dict[str, Tensor]  # the weights of layers and norms, by our names
     output: Tensor  # [V, d_model]
     output_bias: Tensor  # [V]
@@ -135,9 +133,8 @@ def entries(side: Side, path: Path) -> Entries:
     Raises:
         CheckpointError: a special symbol is missing, or ids are not those of different pieces.
     """
-    "".join(
-        side.ids
-    ).encode()  # raises an error that the importer's caller reports, unless all are text
+    # Raises an error that the importer's caller reports, unless all are text.
+    "".join(side.ids).encode()
     size = len(side.embedding)
     ids = list(side.ids.values())
     if not all(type(i) is int and 0 <= i < size for i in [*ids, side.start]) or len({*ids}) < len(

@@ -23,9 +23,8 @@ from nmt_cli.interfaces import EOS, UNK
 
 JOINER = "@@"  # at the end of a piece that the next one continues
 _LARGEST_CACHE = 1 << 18
-_FILLER = re.compile(
-    r" |^(madeupword|averyunlikelytoken)\d+$"
-)  # ours, fairseq's and OpenNMT-py's, to fill a table
+# ours, fairseq's and OpenNMT-py's, to fill a table.
+_FILLER = re.compile(r" |^(madeupword|averyunlikelytoken)\d+$")
 
 
 class SplitPieces(Listed):
@@ -86,9 +85,8 @@ class ListedPieces(SplitPieces):
         super().__init__(pieces, whole)
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor()
-        self._processor.LoadFromSerializedProto(
-            model
-        )  # unlike the constructor, it refuses an empty one
+        # Unlike the constructor, it refuses an empty one.
+        self._processor.LoadFromSerializedProto(model)
 
     @classmethod
     def restored(cls, content: bytes) -> Self:

@@ -42,13 +42,8 @@ from nmt_cli.files.text import check_regular, read_object
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
-_TEXT = (
-    "subwords",
-    "target_subwords",
-    "moses",
-    "moses_escape",
-    "lowercase",
-)  # options of other importers
+# Options of other importers.
+_TEXT = ("subwords", "target_subwords", "moses", "moses_escape", "lowercase")
 
 takes = "a folder of Hugging Face Transformers with a MarianMTModel, such as OPUS-MT's (hf download NAME)"
 

@@ -20,12 +20,8 @@ SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight
 OUTPUT = "lm_head.weight"  # tied to the embedding
 OUTPUT_BIAS = "final_logits_bias"  # [1, V]
 NAMES = {f"model.{name}": ours for name, ours in NAMES_OF_FAIRSEQ.items()}
-_READING = (
-    "w_q.weight",
-    "w_k.weight",
-    "w_v.weight",
-    "inner.weight",
-)  # columns are the features of the model
+# Columns are the features of the model.
+_READING = ("w_q.weight", "w_k.weight", "w_v.weight", "inner.weight")
 _WRITING = ("w_o", "outer", "norm")  # rows are
 
 

@@ -101,9 +101,8 @@ def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     settings = our_settings(model, _PROGRAM, path)
     for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
         rate = settings[name]
-        settings[name] = float(
-            rate[0] if isinstance(rate, list) else rate
-        )  # of the first part of training
+        # Of the first part of training.
+        settings[name] = float(rate[0] if isinstance(rate, list) else rate)
     interleaved = (
         model.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
     )

@@ -109,9 +109,8 @@ def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_pape
             assert output.token_scores == pytest.approx(expected[:count], abs=1e-4)
             penalty = length_penalty(torch.tensor(float(count)), 0.8).item()
             assert output.score == pytest.approx(math.fsum(expected[:count]) / penalty, abs=1e-4)
-            order.append(
-                (count == len(output.ids), -output.score)
-            )  # outputs that were cut come last
+            # Outputs that were cut come last.
+            order.append((count == len(output.ids), -output.score))
         assert order == sorted(order)
 
 

@@ -88,9 +88,8 @@ def test_a_place_that_cannot_be_written(
 ) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint")
     with monkeypatch.context() as patch:
-        patch.setattr(
-            os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK)
-        )  # root may write anywhere
+        # Root may write anywhere.
+        patch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK))
         with pytest.raises(
             UsageError, match=rf"{tmp_path}: cannot be written.* nmt export {folder} .*--out DIR"
         ):
