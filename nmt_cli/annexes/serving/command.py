@@ -12,6 +12,7 @@ from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.commands.translate_options import EngineOptions
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import UsageError, missing_package
+from nmt_cli.files.text import fingerprint
 from nmt_cli.flags import Command
 from nmt_cli.registry import group, option
 from nmt_cli.streams import say
@@ -85,17 +86,30 @@ def split_if_possible(translator: Translator) -> Translator:
 
 
 def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
-    """Return what clients may know of the model: the last names of its path, languages, and whether
-    it splits.
+    """Return what clients may know: versions, models, languages, and whether paragraphs are split.
+
+    A model has the last two names of its path, and the SHA-256 of its weights.
     """
+    import torch
+
     source, target = translator.task.languages or (None, None)
     return {
         "version": nmt_cli.__version__,
+        "torch": torch.__version__,
         "models": [str(Path(*path.absolute().parts[-2:])) for path in options.checkpoints],
+        "sha256": [weights_fingerprint(path) for path in options.checkpoints],
         "source_language": source,
         "target_language": target,
         "split_sentences": bool(translator.options.get("split_sentences")),
     }
+
+
+def weights_fingerprint(path: Path) -> str:
+    """Return the SHA-256 of a checkpoint's weights. For an export, it is of its record."""
+    from nmt_cli.checkpoint import EXPORT, WEIGHTS, locate
+
+    record = path / EXPORT
+    return fingerprint(record if record.is_file() else locate(path) / WEIGHTS)
 
 
 command = Command(

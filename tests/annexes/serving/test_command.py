@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import nmt_cli
-from nmt_cli.annexes.serving.command import ServeOptions, about, split_if_possible
+from nmt_cli.annexes.serving.command import (
+    ServeOptions,
+    about,
+    split_if_possible,
+    weights_fingerprint,
+)
 from nmt_cli.decoding.translator import Translator
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -69,6 +76,14 @@ def test_what_clients_may_know(tiny_checkpoint: Path) -> None:
     )
     assert shown["models"] == [f"{tiny_checkpoint.parent.name}/{tiny_checkpoint.name}"]
     assert shown["version"] == nmt_cli.__version__
+    assert shown["torch"] == torch.__version__
+    weights = (tiny_checkpoint / "model.safetensors").read_bytes()
+    assert shown["sha256"] == [hashlib.sha256(weights).hexdigest()]
+
+
+def test_the_fingerprint_of_an_export(tiny_export: Path) -> None:
+    record = (tiny_export / "export.json").read_bytes()
+    assert weights_fingerprint(tiny_export) == hashlib.sha256(record).hexdigest()
 
 
 @pytest.mark.parametrize(
