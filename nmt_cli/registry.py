@@ -35,22 +35,19 @@ from typing import Any, TypeVar
 from nmt_cli.errors import UsageError, nearest, shown
 
 KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
-"""A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
+"""A run has one component of each kind, which the flag of that name selects: `--optimizer adam`."""
 
-EXTRAS = (
-    *("around", "encoding", "search", "length_penalty", "constraint"),  # of a translation
-    *("observer", "sentences", "preparation"),  # of a run
-    "filter",  # of prepared data
-)
-"""Kinds of which a run or a translation has any number: those with a flag that is not at its
-default.
-"""
+EXTRAS_OF_TRANSLATION = ("around", "encoding", "search", "length_penalty", "constraint")
+EXTRAS_OF_RUN = ("observer", "sentences", "preparation")
+EXTRAS_OF_PREPARED_DATA = ("filter",)
+"""Kinds with any number of components at once: each with a flag that is not at its default."""
 
-# The directories of the package that have components.
 HOMES = ("tasks", "models", "layers", "criteria", "optim")
-# The groups of entry points: modules of annexes and plug-ins.
+"""The directories of the package that have components."""
 GROUPS = ("nmt.tasks", "nmt.components", "nmt.presets")
-REQUIRED = dataclasses.MISSING  # the default of an option that must be given
+"""The groups of entry points. They name modules of annexes and plug-ins."""
+REQUIRED = dataclasses.MISSING
+"""The default of an option that must be given."""
 
 Builder = TypeVar("Builder", bound=Callable[..., Any])
 Config = TypeVar("Config", bound=type[Any])
@@ -58,25 +55,26 @@ Config = TypeVar("Config", bound=type[Any])
 
 @dataclass(frozen=True)
 class Component:
-    """A registered component: `build(config, **runtime)` returns it, where `config` is an instance
-    of its dataclass.
-    """
+    """A registered component."""
 
     kind: str
     name: str
-    build: Callable[..., Any]
-    config: type[Any]
+    build: Callable[..., Any]  # called with an instance of `config`, and keywords
+    config: type[Any]  # a dataclass
     module: str
 
     @property
     def about(self) -> str:
         """A line about the component: the beginning of its module's docstring."""
-        loaded = sys.modules.get(self.module)
-        text = docstring(self.module) if loaded is None else loaded.__doc__ or ""
-        return " ".join(text.partition("\n\n")[0].split())
+        module = sys.modules.get(self.module)
+        text = docstring(self.module) if module is None else module.__doc__ or ""
+        summary = text.partition("\n\n")[0]
+        return " ".join(summary.split())
 
 
-_components: dict[str, dict[str, Component]] = {kind: {} for kind in (*KINDS, *EXTRAS)}
+_components: dict[str, dict[str, Component]] = {
+    kind: {} for kind in (*KINDS, *EXTRAS_OF_TRANSLATION, *EXTRAS_OF_RUN, *EXTRAS_OF_PREPARED_DATA)
+}
 
 
 def option(
@@ -98,8 +96,8 @@ def option(
 
     Args:
         default: `REQUIRED` if the flag must be given.
-        choices: the allowed values; they are read when they are needed, so that they can be
-            registered ones.
+        choices: the allowed values. They are read when they are needed, because components may be
+            registered after the dataclass is made.
         metavar: the value's name in the help; by default N, X, FILE or NAME, by the field's type.
         suggestions: what a shell completes, besides the choices.
         instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if
@@ -127,8 +125,7 @@ def option(
 
 
 def group(title: str, options: type[Any], without: Collection[str] = ()) -> Any:
-    """Return a dataclass field for an instance of the dataclass `options`: a group of flags with a
-    title.
+    """Return a dataclass field for an instance of `options`: a group of flags with a title.
 
     Args:
         without: the names of fields, here and in inner groups, and of extras that have no flags in
@@ -138,9 +135,7 @@ def group(title: str, options: type[Any], without: Collection[str] = ()) -> Any:
 
 
 def extras(*kinds: str) -> Any:
-    """Return a dataclass field for the configurations of registered extras by name: a group of
-    flags for each.
-    """
+    """Return a dataclass field for the configurations of extras by name: a group of flags each."""
     return field(default_factory=dict, hash=False, metadata={"extras": kinds})
 
 
@@ -150,8 +145,7 @@ def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
 
 
 def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Builder]:
-    """Register the decorated class or function as the component `name`, configured by the dataclass
-    `config`.
+    """Register the decorated class or function as a component, configured by a dataclass.
 
     A class replaces a component of this name that it is a subclass of.
     """
@@ -159,12 +153,9 @@ def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Bui
         raise UsageError(f"there is no kind of component called {kind!r}. {nearest(kind, KINDS)}")
 
     def add(build: Builder) -> Builder:
-        taken = _components[kind].get(name)
-        origin = (build.__module__, build.__qualname__)
-        # A module may be loaded again.
-        again = taken is not None and (taken.module, taken.build.__qualname__) == origin
-        if taken is not None and not again and not _extends(build, taken.build):
-            where = f"by {taken.module} and by {build.__module__}"
+        present = _components[kind].get(name)
+        if present is not None and not _may_replace(present.build, build):
+            where = f"by {present.module} and by {build.__module__}"
             raise UsageError(f"{kind} {name!r} is registered twice: {where}. Rename one.")
         _components[kind][name] = Component(kind, name, build, config, build.__module__)
         return build
@@ -172,14 +163,15 @@ def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Bui
     return add
 
 
-def _extends(build: Any, other: Any) -> bool:
-    return isinstance(build, type) and isinstance(other, type) and issubclass(build, other)
+def _may_replace(present: Any, new: Any) -> bool:
+    """Whether `new` is a subclass of `present`, or the same object of a module loaded again."""
+    if isinstance(new, type) and isinstance(present, type) and issubclass(new, present):
+        return True
+    return (new.__module__, new.__qualname__) == (present.__module__, present.__qualname__)
 
 
 def configures(kind: str, name: str, place: str) -> Callable[[Config], Config]:
-    """Register the decorated dataclass as that of a component whose builder is imported from
-    `place`, module:name.
-    """
+    """Register the decorated dataclass for a component whose builder is at `place`, module:name."""
 
     def build(config: Any, **runtime: Any) -> Any:
         return pkgutil.resolve_name(place)(config, **runtime)
@@ -193,17 +185,20 @@ def configures(kind: str, name: str, place: str) -> Callable[[Config], Config]:
 
 
 def docstring(module: str) -> str:
-    """Return the docstring that the source of a module begins with, without importing the module."""
+    """Return the docstring that a module's source begins with, without importing the module."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return ""
-    before, _, following = Path(spec.origin).read_text(encoding="utf-8").partition('"""')
-    return "" if before.strip() else following.partition('"""')[0]
+    source = Path(spec.origin).read_text(encoding="utf-8").lstrip()
+    if not source.startswith('"""'):
+        return ""
+    return source[3:].partition('"""')[0]
 
 
 def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
-    """Import the modules that register components and presets: the package's own, entry points, and
-    `imports`.
+    """Import the modules that register components and presets.
+
+    They are the package's own, the modules of entry points, and `imports`.
 
     Args:
         homes: the directories of the package to search: `settings.py`, or all modules where there
@@ -215,36 +210,46 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     """
     for home in homes:
         package = importlib.import_module(f"nmt_cli.{home}")
-        inner = {found.name for found in pkgutil.iter_modules(package.__path__)}
-        for name in sorted(inner & {"settings"} or inner):
+        modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        if "settings" in modules:
+            modules = {"settings"}
+        for name in sorted(modules):
             importlib.import_module(f"nmt_cli.{home}.{name}")
     groups = GROUPS if homes == HOMES else GROUPS[:1]
-    plugins = [entry for group in groups for entry in importlib.metadata.entry_points(group=group)]
-    modules = [(f"entry point {entry.name} = {entry.value}", entry.module) for entry in plugins]
-    for origin, module in [*modules, *((f"--import {name}", name) for name in imports)]:
-        try:
-            importlib.import_module(module)
-        except UsageError:
-            raise
-        except Exception as error:
-            advice = "Give the name of a module, without .py, that is installed or in a directory of PYTHONPATH."
-            own = (
-                isinstance(error, ModuleNotFoundError)
-                and (error.name or "").split(".")[0] == module.split(".")[0]
-            )
-            if (
-                not own and module.replace(".", "_").isidentifier()
-            ):  # the module is there, and its code fails
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                where = (
-                    ""
-                    if isinstance(error, SyntaxError)
-                    else f" in {place.filename}, line {place.lineno}"
-                )
-                advice = f"{type(error).__name__}{where}"
-                if isinstance(error, ImportError) and (error.name or "").startswith("nmt_cli."):
-                    advice += ". Modules moved in version 2: import the names from nmt_cli.plugins"
-            raise UsageError(f"{origin}: cannot import it: {error}. {advice}") from error
+    for group in groups:
+        for entry in importlib.metadata.entry_points(group=group):
+            _import(entry.module, f"entry point {entry.name} = {entry.value}")
+    for name in imports:
+        _import(name, f"--import {name}")
+
+
+def _import(module: str, origin: str) -> None:
+    try:
+        importlib.import_module(module)
+    except UsageError:
+        raise
+    except Exception as error:
+        advice = _advice_on_import(module, error)
+        raise UsageError(f"{origin}: cannot import it: {error}. {advice}") from error
+
+
+def _advice_on_import(module: str, error: Exception) -> str:
+    missing = getattr(error, "name", None) or ""  # of an ImportError
+    same_package = missing.split(".")[0] == module.split(".")[0]
+    is_missing = isinstance(error, ModuleNotFoundError) and same_package
+    if is_missing or not module.replace(".", "_").isidentifier():
+        return (
+            "Give the name of a module, without .py, that is installed or in a directory of "
+            "PYTHONPATH."
+        )
+    # The module is there, and its code fails.
+    advice = type(error).__name__
+    if not isinstance(error, SyntaxError):  # whose message has the place
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        advice += f" in {place.filename}, line {place.lineno}"
+    if missing.startswith("nmt_cli."):
+        advice += ". Modules moved in version 2: import the names from nmt_cli.plugins"
+    return advice
 
 
 def method(name: str) -> Callable[..., Any]:
@@ -263,7 +268,7 @@ def method(name: str) -> Callable[..., Any]:
 
 
 def entries(group: str, **selected: Any) -> list[Any]:
-    """Return what the entry points of a group, by default all of them, stand for."""
+    """Load the entry points of a group: all, or those `selected` by name."""
     return [entry.load() for entry in importlib.metadata.entry_points(group=group, **selected)]
 
 
@@ -272,9 +277,7 @@ def components(kind: str) -> list[Component]:
 
 
 def extras_of(cls: type[Any]) -> list[Component]:
-    """Return the registered extras whose configurations the dataclass `cls` holds in a field made
-    by `extras`.
-    """
+    """Return the extras whose configurations the dataclass `cls` holds in a field of `extras`."""
     kinds = [kind for field in dataclasses.fields(cls) for kind in field.metadata.get("extras", ())]
     return [component for kind in kinds for component in components(kind)]
 
@@ -284,17 +287,16 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Component:
-    """Return the component registered as `kind` and `name`; the UsageError if there is none has the
-    nearest names.
+    """Return the component registered as `kind` and `name`.
+
+    Raises:
+        UsageError: there is none. The message has the nearest names.
     """
     if name not in _components[kind]:
-        known = nearest(name, _components[kind], f"Known: {', '.join(names(kind))}.")
-        own = (
-            ""
-            if known.startswith("Did")
-            else " A component of your own is loaded with --import MODULE."
-        )
-        raise UsageError(f"there is no {kind} called {shown(name)}. {known}{own}")
+        advice = nearest(name, _components[kind], f"Known: {', '.join(names(kind))}.")
+        if not advice.startswith("Did you mean"):
+            advice += " A component of your own is loaded with --import MODULE."
+        raise UsageError(f"there is no {kind} called {shown(name)}. {advice}")
     return _components[kind][name]
 
 
@@ -308,10 +310,12 @@ def component_of(config: Any) -> Component:
 
 
 def build(config: Any, **runtime: Any) -> Any:
-    """Build the component that `config` configures; `runtime` are values that are known at run time
-    only.
+    """Build the component that `config` configures.
 
     Errors of the builder are the component's own, and keep their traceback.
+
+    Args:
+        runtime: values that are known at run time only.
     """
     return component_of(config).build(config, **runtime)
 
@@ -322,11 +326,11 @@ def build_as(base: type[Any], config: Any, **runtime: Any) -> Any:
     Raises:
         UsageError: it is not. Version 1 did not ask for it.
     """
-    component, built = component_of(config), build(config, **runtime)
+    component = component_of(config)
+    built = component.build(config, **runtime)
     if not isinstance(built, base):
         raise UsageError(
             f"--{component.kind} {component.name}: {type(built).__qualname__} must be a subclass "
-            "of "
-            f"nmt_cli.plugins.{base.__name__} since version 2"
+            f"of nmt_cli.plugins.{base.__name__} since version 2"
         )
     return built
