@@ -121,8 +121,13 @@ def epilog(command: Command) -> str:
 
 def values_of(words: Sequence[str], name: str) -> list[str]:
     """Return the values of the flag `name` among the words of a command line."""
-    values = [following for word, following in itertools.pairwise(words) if word == name]
-    return values + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+    values = []
+    for word, following in itertools.zip_longest(words, words[1:]):
+        if word == name and following is not None:
+            values.append(following)
+        elif word.startswith(f"{name}="):
+            values.append(word.removeprefix(f"{name}="))
+    return values
 
 
 def components_in(words: Sequence[str], kinds: Iterable[str]) -> dict[str, str]:

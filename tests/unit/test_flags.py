@@ -15,7 +15,15 @@ from typer.testing import CliRunner
 from nmt_cli import registry
 from nmt_cli.config import Section, sections
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import Command, CommandWithSections, FromFile, components_in, epilog, function_of
+from nmt_cli.flags import (
+    Command,
+    CommandWithSections,
+    FromFile,
+    components_in,
+    epilog,
+    function_of,
+    values_of,
+)
 from nmt_cli.registry import REQUIRED, argument, extras, group, option
 
 
@@ -294,6 +302,12 @@ def test_a_file_gives_flags_and_arguments(cook: Command, taken: list[Any]) -> No
     )  # fmt: skip
     assert (options, flags) == (expected, {})
     assert options.of_components() == {"dish": "stew", "dish.beef": 4, "spice": 7}
+
+
+def test_the_last_of_two_values_counts_in_both_forms() -> None:
+    words = ["--dish=soup", "--dish", "stew", "--oven", "gas", "--oven=wood", "--dish"]
+    assert values_of(words, "--dish") == ["soup", "stew"]
+    assert components_in(words, ["dish", "oven"]) == {"dish": "stew", "oven": "wood"}
 
 
 @pytest.mark.usefixtures("_there")
