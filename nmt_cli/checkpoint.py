@@ -1,11 +1,14 @@
-"""Checkpoints: self-contained directories of tensors and JSON; loading one never unpickles or runs
-anything.
+"""Checkpoints: self-contained directories of tensors and JSON.
 
-    config.json          schema, configuration, vocabulary sizes, step, run, modules of components, what computed it
+    config.json          schema, configuration, vocabulary sizes, step, run, modules of components,
+                         and what computed it
     model.safetensors    the weights, or their moving average
     task/                vocabularies and tokenisation
-    training.json, training.safetensors    optimizer and state of the run; only where training can be resumed
-    checksums.json       SHA-256 of each file above; written last
+    training.json, training.safetensors
+                         optimizer and state of the run, where training can be resumed
+    checksums.json       SHA-256 of each file above, written last
+
+Loading a checkpoint never unpickles or runs anything.
 
 Checkpoints are written atomically. Loading one checks names, types and sizes before it allocates
 memory for them, and raises CheckpointError if anything is missing, damaged or does not fit.
@@ -61,7 +64,7 @@ class Contents:
     run: str  # the run's fingerprint
     # By kind: the Python module of each component.
     modules: dict[str, str] = field(default_factory=dict)
-    # path, run and step of the checkpoint that the run started from.
+    # Path, run and step of the checkpoint that the run started from.
     origin: dict[str, Any] | None = None
     # The device of the main rank and what computed on it: see `device.Plain.name`.
     computed_by: str | None = None
@@ -82,26 +85,23 @@ def save(
     task: Task,
     training: SavedTraining | None = None,
 ) -> None:
-    """Write a checkpoint. On an error nothing is left behind, and an older checkpoint of that name
-    is kept.
-    """
+    """Write a checkpoint. An error leaves nothing behind, and keeps an older one of this name."""
     with durable.new_directory(folder) as aside:
         write(aside, contents, weights, task, training)
 
 
 @contextmanager
 def new(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Yield the directory in which the averaged or imported checkpoint `out` is written, as
-    `staging.staged` does.
-    """
+    """Yield a directory to write a checkpoint in, which is not of a run: see `staging.staged`."""
     place = Path(os.path.realpath(out))
-    if any(resumable_of(above.parent) for above in place.parents if above.name == FOLDER_OF_RUN):
-        raise UsageError(
-            f"--out {out}: is among a run's checkpoints; choose another name, such as RUN/averaged"
-        )
-    with staging.staged(
-        place, overwrite=overwrite, ours=(CONFIG, WEIGHTS, TASK, CHECKSUMS), marker=CHECKSUMS
-    ) as aside:
+    for folder in place.parents:
+        if folder.name == FOLDER_OF_RUN and resumable_of(folder.parent):
+            raise UsageError(
+                f"--out {out}: is among a run's checkpoints; choose another name, such as "
+                "RUN/averaged"
+            )
+    ours = (CONFIG, WEIGHTS, TASK, CHECKSUMS)
+    with staging.staged(place, overwrite=overwrite, ours=ours, marker=CHECKSUMS) as aside:
         yield aside
 
 
@@ -115,9 +115,8 @@ def write(
     """Write the files of a checkpoint into a directory that gets its name later."""
     (aside / TASK).mkdir()
     task.save(aside / TASK)
-    write_object(
-        aside / CONFIG, {"schema": SCHEMA, "nmt": __version__, **vars(contents)}, sort_keys=True
-    )
+    entries = {"schema": SCHEMA, "nmt": __version__, **vars(contents)}
+    write_object(aside / CONFIG, entries, sort_keys=True)
     _save_tensors(aside / WEIGHTS, weights)
     if training is not None:
         write_object(aside / TRAINING_JSON, training.values, sort_keys=True)
@@ -135,56 +134,55 @@ def link(original: Path, folder: Path) -> None:
 def read_contents(folder: Path) -> Contents:
     path = folder / CONFIG
     if not path.is_file():
-        problem = f"not a checkpoint: it has no {CONFIG}"
-        if not folder.is_dir():
-            old = durable.beside(folder, "old")
-            earlier = (
-                f", but its earlier version is {old}: rename that one to use it"
-                if os.path.isdir(old)
-                else ""
-            )
-            problem = f"no such directory{earlier}"
         raise CheckpointError(
-            f"{folder}: {problem}. A checkpoint is, for example, RUN/{FOLDER_OF_RUN}/step-00001500."
+            f"{folder}: {_why_no_checkpoint(folder)}. A checkpoint is, for example, "
+            f"RUN/{FOLDER_OF_RUN}/step-00001500."
         )
     content = _read_object(path)
-    if content.get("schema") != SCHEMA:
-        advice = "; `nmt import` reads models of other programs" if "model_type" in content else ""
-        raise CheckpointError(
-            f"{path}: schema {shown(content.get('schema'))}; this version of nmt reads schema "
-            f"{SCHEMA}{advice}"
-        )
+    schema = content.get("schema")
+    if schema != SCHEMA:
+        message = f"{path}: schema {shown(schema)}; this version of nmt reads schema {SCHEMA}"
+        if "model_type" in content:  # an entry that other programs have
+            message += "; `nmt import` reads models of other programs"
+        raise CheckpointError(message)
+    values = {entry.name: content.get(entry.name) for entry in fields(Contents)}
     try:
-        contents: Contents = restored(
-            Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path)
-        )
+        contents: Contents = restored(Contents, values, str(path))
     except UsageError as error:
         raise CheckpointError(str(error)) from error
     return contents
 
 
+def _why_no_checkpoint(folder: Path) -> str:
+    if folder.is_dir():
+        return f"not a checkpoint: it has no {CONFIG}"
+    old = durable.beside(folder, "old")
+    if old.is_dir():
+        return f"no such directory, but its earlier version is {old}: rename that one to use it"
+    return "no such directory"
+
+
 def verify(folder: Path, training: bool = True) -> None:
-    """Compare every file with its checksum; without `training`, those for resuming may be damaged
-    or deleted.
+    """Compare every file with its checksum. Without `training`, leave out the files for resuming.
+
+    Raises:
+        CheckpointError: a file is damaged or missing, or has no checksum.
     """
-    recorded = _read_object(folder / CHECKSUMS)
+    place = folder / CHECKSUMS
+    checksums = _read_object(place)
     needed = [CONFIG, WEIGHTS]
     for name in (TRAINING_JSON, TRAINING_TENSORS):
         if not training:
-            recorded.pop(name, None)
+            checksums.pop(name, None)
         elif (folder / name).exists():
             needed.append(name)
     for name in needed:
-        if name not in recorded:
-            raise CheckpointError(
-                f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}"
-            )
-    for name, checksum in recorded.items():
+        if name not in checksums:
+            raise CheckpointError(f"{place}: damaged: it has no checksum of {name}. {_ANOTHER}")
+    for name, checksum in checksums.items():
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CheckpointError(
-                f"{folder / CHECKSUMS}: names {shown(name)}, which is outside the checkpoint"
-            )
+            raise CheckpointError(f"{place}: names {shown(name)}, which is outside the checkpoint")
         try:
             is_whole = fingerprint(path) == checksum
         except DataError as error:
@@ -209,9 +207,7 @@ def load_task(folder: Path, module: str = "") -> Task:
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the checkpoint's weights by parameter name, after `verify` without the files for
-    resuming.
-    """
+    """Return the checkpoint's weights by parameter name, after `verify`."""
     verify(folder, training=False)
     return _load_tensors(folder / WEIGHTS)
 
@@ -233,44 +229,49 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
     contents = read_contents(folder)
     weights = load_weights(folder)
     task = load_task(folder / TASK, contents.modules.get("task", ""))
-    of_task = vocabulary_of(task)
+    task_vocabulary = vocabulary_of(task)
     for name, value in vocabulary_of(contents).items():
-        if value != of_task[name]:
+        if value != task_vocabulary[name]:
             raise CheckpointError(
-                f"{folder}: the {name} of its model is {value}, that of its task {of_task[name]}"
+                f"{folder}: the {name} of its model is {value}, and of its task "
+                f"{task_vocabulary[name]}"
             )
+    place = str(folder)
     with WithoutInitialisation():
-        with torch.device("meta"):  # allocates nothing, whatever the configured sizes
-            assign_weights(build_model(contents, str(folder)), weights, str(folder))
-        model = build_model(contents, str(folder))
-    assign_weights(model, weights, str(folder))
+        # A damaged configuration can ask for any size. A model on the meta device has no memory,
+        # so the weights are compared with it before the real one is built.
+        with torch.device("meta"):
+            assign_weights(build_model(contents, place), weights, place)
+        model = build_model(contents, place)
+    assign_weights(model, weights, place)
     model.to(device).eval()
     fast(torch.device(device)).fit(model)
     return model, task
 
 
 class WithoutInitialisation(TorchFunctionMode):
-    """A context without `torch.nn.init`, which imports torch's compiler on the meta device:
-    seconds.
+    """A context without `torch.nn.init`.
+
+    On the meta device it imports torch's compiler, which takes seconds. Elsewhere the weights are
+    overwritten anyway.
     """
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        kwargs = kwargs or {}
         if getattr(function, "__module__", "") == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
-        return function(*args, **(kwargs or {}))
+        return function(*args, **kwargs)
 
 
 def build_model(contents: Contents, place: str) -> Model:
     registry.discover()
+    vocabulary = vocabulary_of(contents)
     try:
-        config, attention = (
-            component_config(contents, kind, place) for kind in ("model", "attention")
-        )
-        model: Model = registry.build_as(
-            Model, config, attention=attention, **vocabulary_of(contents)
-        )
+        config = component_config(contents, "model", place)
+        attention = component_config(contents, "attention", place)
+        model: Model = registry.build_as(Model, config, attention=attention, **vocabulary)
     except UsageError as error:
         raise CheckpointError(f"{place}: {error}") from error
     except (RuntimeError, OverflowError, ZeroDivisionError) as error:
@@ -286,21 +287,24 @@ def vocabulary_of(described: Contents | Task) -> dict[str, Any]:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's parameters by name, shared ones once. All ranks of a divided model must
-    call it.
+    """Return the model's parameters by name, shared ones once.
+
+    All ranks of a divided model must call it.
     """
-    return {
-        name: whole(parameter.detach(), parameter) for name, parameter in model.named_parameters()
-    }
+    parameters = dict(model.named_parameters())
+    return {name: whole(parameter.detach(), parameter) for name, parameter in parameters.items()}
 
 
 def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], place: str) -> None:
-    """Copy `weights` into the model's parameters; raise a CheckpointError if names or shapes
-    differ.
+    """Copy `weights` into the model's parameters.
+
+    Raises:
+        CheckpointError: names or shapes differ, or a weight is not of real numbers.
     """
     parameters = dict(model.named_parameters())
     unfit = f"{place}: weights and configuration do not fit: "
-    if different := sorted(parameters.keys() ^ weights.keys()):
+    different = sorted(parameters.keys() ^ weights.keys())
+    if different:
         raise CheckpointError(
             f"{unfit}{different[0]} is in one of them only ({len(different)} differ)"
         )
@@ -324,14 +328,17 @@ def checkpoints_of(run: Path) -> list[Path]:
 
 
 def resumable_of(run: Path) -> list[Path]:
-    """Return all checkpoints of a run, the oldest first: `step-N`, `best-N`, and `latest-N` of a
-    signal.
+    """Return all checkpoints of a run, the oldest first.
+
+    They are called `step-N`, `best-N`, and, if a signal stopped the run, `latest-N`.
     """
     kinds = ("latest", "best", "step")  # of one step, the last has the fewest actions pending
-    folders = [path for path in (run / FOLDER_OF_RUN).glob("*") if path.is_dir()]
-    named = [(path, re.fullmatch(r"(latest|best|step)-(\d{8,})", path.name)) for path in folders]
-    ordered = sorted((int(match[2]), kinds.index(match[1]), path) for path, match in named if match)
-    return [path for _, _, path in ordered]
+    order = {}
+    for folder in (run / FOLDER_OF_RUN).glob("*"):
+        match = re.fullmatch(r"(latest|best|step)-(\d{8,})", folder.name)
+        if match and folder.is_dir():
+            order[folder] = (int(match[2]), kinds.index(match[1]))
+    return sorted(order, key=order.__getitem__)
 
 
 def locate(path: Path) -> Path:
@@ -357,25 +364,23 @@ def locate(path: Path) -> Path:
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of every weight, summed in float64 (section 6.1); one checkpoint is in memory
-    at a time.
+    """Return the mean of every weight, summed in float64 (section 6.1).
+
+    One checkpoint is in memory at a time.
     """
     first = load_weights(folders[0])
-    types = {name: tensor.dtype for name, tensor in first.items()}
     totals = {name: tensor.double() for name, tensor in first.items()}
+    shapes = {name: tensor.shape for name, tensor in first.items()}
     for folder in folders[1:]:
         weights = load_weights(folder)
         for name in sorted(totals.keys() | weights.keys()):
-            if (
-                name not in totals
-                or name not in weights
-                or weights[name].shape != totals[name].shape
-            ):
+            shape = weights[name].shape if name in weights else None
+            if shape != shapes.get(name):
                 raise CheckpointError(
                     f"{folder}: {name} is another tensor than in {folders[0]}: different models"
                 )
             totals[name] += weights[name]
-    return {name: (total / len(folders)).to(types[name]) for name, total in totals.items()}
+    return {name: (total / len(folders)).to(first[name].dtype) for name, total in totals.items()}
 
 
 def component_config(contents: Contents, kind: str, place: str) -> Any:
@@ -391,26 +396,24 @@ def _find(kind: str, name: str, module: str, place: str) -> registry.Component:
     try:
         return registry.find(kind, name)
     except UsageError as error:
-        advice = (
-            f"its {kind} {shown(name)} comes from the module {module}: give --import {module}"
-            if module
-            else error
-        )
-        raise CheckpointError(f"{place}: {advice}") from error
+        problem = str(error)
+        if module:
+            problem = (
+                f"its {kind} {shown(name)} comes from the module {module}: give --import {module}"
+            )
+        raise CheckpointError(f"{place}: {problem}") from error
 
 
 def _files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint, without hidden ones."""
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")
-    )
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return sorted(path for path in files if not path.name.startswith("."))
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    host_tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path
-        )
+        save_file(host_tensors, path)
     except SafetensorError as error:
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error

@@ -171,7 +171,7 @@ def test_checksums_reach_no_file_outside(folder: Path, name: str) -> None:
         ),
         (
             {"target_vocabulary_size": 20},
-            r"target_vocabulary_size of its model is 20, that of its task 13",
+            r"target_vocabulary_size of its model is 20, and of its task 13",
         ),
     ],
 )
