@@ -22,23 +22,28 @@ class Memory(NamedTuple):
 
 
 def softmax_over_source(scores: Tensor, padding: Tensor) -> Tensor:
-    """The weights [A, Q, S] for these scores; 0 where `padding` [A, S] is True."""
+    """The weights [A, Q, S] of `scores`, which are 0 where `padding` [A, S] is True."""
+    # In float32, so that attention in bfloat16 adds up to 1.
     return scores.float().masked_fill(padding[:, None], -math.inf).softmax(-1)
 
 
 class SourceAttention(nn.Module):
-    """One head. A subclass computes the scores: queries [A, Q, d] and keys [A, S, d_a] -> [A, Q,
-    S].
+    """Attention with one head.
+
+    A subclass computes the scores: queries [A, Q, d] and keys [A, S, d_a] -> [A, Q, S].
     """
 
     def read(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """The contexts [N, ..., d_v] and the weights [N, ..., S] for queries [N, ..., d] of N = A *
-        W hypotheses.
+        """Return the contexts [N, ..., d_v] and weights [N, ..., S] of queries [N, ..., d].
+
+        N = A * W: the W hypotheses of a sentence share its memory.
         """
-        scores = self(query.reshape(len(memory.values), -1, query.size(-1)), memory.keys)
+        sentences, width = len(memory.values), query.size(-1)
+        scores = self(query.reshape(sentences, -1, width), memory.keys)
         weights = softmax_over_source(scores, memory.padding)
         context = weights @ memory.values
-        return context.view(*query.shape[:-1], -1), weights.view(*query.shape[:-1], -1)
+        rows = query.shape[:-1]
+        return context.view(*rows, -1), weights.view(*rows, -1)
 
 
 class AdditiveAttention(SourceAttention):

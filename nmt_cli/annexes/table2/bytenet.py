@@ -7,26 +7,26 @@ convolutions (sections 3.4 to 3.6, figure 3).
 
 What the paper leaves open, or where this departs from it:
 
-- The columns of the encoder are added to the target embeddings; after the last column, zeros are.
-- Sentences are not padded to multiples of 50: one of |s| tokens is padded to |t^| = a |s| + b,
-  whatever its batch.
+- The columns of the encoder are added to the target embeddings, and zeros after the last column.
+- Sentences are not padded to multiples of 50. A sentence of |s| tokens is padded to |t^| = a |s| +
+  b, whatever its batch.
 - The last hidden layer is as wide as the embeddings and has layer normalisation before its ReLU.
   The matrix of the softmax layer has no bias.
 - Layer normalisation stands before every ReLU. Blocks of multiplicative units (figure 3, right) are
   left out.
-- Embeddings begin with variance 1, once they are scaled by sqrt(2d) as in a Transformer;
-  convolutions with 1 / (k d); those of width 1 and the last layer as PyTorch's linear layers.
-- The paper has no dropout in translation. In language modelling it has some before the softmax
-  layer, as here; here it is also on the embeddings and on the output of each block.
+- Embeddings begin with variance 1 once they are scaled by sqrt(2d), as in a Transformer.
+  Convolutions begin with variance 1 / (k d), convolutions of width 1 and the last layer as
+  PyTorch's linear layers.
+- The paper has no dropout in translation, and dropout before the softmax layer in language
+  modelling. Here dropout is before the softmax layer, on the embeddings and on each block's output.
 - No set of blocks needs to be complete.
 
 Letters: B sentences, S source length, T target length, C columns of the encoder, A sentences of a
-search, N hypotheses, d inner width of a block; d_model = 2d.
+search, N hypotheses, d inner width of a block, d_model = 2d.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,28 +57,32 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         d = config.d_model // 2
-        self.outer_norm, self.narrow = nn.LayerNorm(2 * d), nn.Linear(2 * d, d)
+        self.outer_norm = nn.LayerNorm(2 * d)
+        self.narrow = nn.Linear(2 * d, d)
         self.inner_norm = nn.LayerNorm(d)
         self.convolution: Any = convolution(d, d, config.kernel, dilation)
-        self.convolved_norm, self.widen = nn.LayerNorm(d), nn.Linear(d, 2 * d)
+        self.convolved_norm = nn.LayerNorm(d)
+        self.widen = nn.Linear(d, 2 * d)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
-        """[B, T, 2d] -> [B, T, 2d]; no other position sees those where `real` [B, T, 1] is False."""
+        """[B, T, 2d] -> [B, T, 2d]. Other positions see zeros where `real` [B, T, 1] is False."""
         return x + self._widened(self.convolution(self._narrowed(x) * real))
 
     def resume(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
-        """The next positions [N, T, 2d] and the window of those before them -> their output, and
-        the next window.
-        """
+        """Return the output and the next window for the next positions `x` [N, T, 2d]."""
         convolved, window = self.convolution.resume(self._narrowed(x), window)
         return x + self._widened(convolved), window
 
     def _narrowed(self, x: Tensor) -> Tensor:
-        return self.inner_norm(self.narrow(self.outer_norm(x).relu())).relu()
+        """[B, T, 2d] -> [B, T, d], before the convolution."""
+        x = self.narrow(self.outer_norm(x).relu())
+        return self.inner_norm(x).relu()
 
     def _widened(self, convolved: Tensor) -> Tensor:
-        return self.dropout(self.widen(self.convolved_norm(convolved).relu()))
+        """[B, T, d] -> [B, T, 2d], after the convolution."""
+        x = self.convolved_norm(convolved).relu()
+        return self.dropout(self.widen(x))
 
 
 class ByteNet(EncoderDecoder):
@@ -87,14 +91,9 @@ class ByteNet(EncoderDecoder):
     def __init__(self, config: ByteNetConfig, **vocabularies: Any) -> None:
         super().__init__(config.d_model, config.tie_embeddings, **vocabularies)
         self.config = config
-
-        def blocks(convolution: type[Convolution]) -> Any:
-            return nn.ModuleList(
-                Block(config, convolution, dilation) for dilation in config.dilations()
-            )
-
-        self.encoder: Sequence[Block] = blocks(Convolution)
-        self.decoder: Sequence[Block] = blocks(CausalConvolution)
+        dilations = config.dilations()
+        self.encoder: Any = nn.ModuleList(Block(config, Convolution, r) for r in dilations)
+        self.decoder: Any = nn.ModuleList(Block(config, CausalConvolution, r) for r in dilations)
         self.dropout = Dropout(config.dropout)
         self.last = nn.Sequential(
             nn.Linear(config.d_model, config.d_model),
@@ -110,26 +109,27 @@ class ByteNet(EncoderDecoder):
 
     def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The state: the columns, and each block's window."""
-        count = int(self.config.columns(source.size(1)))
-        # [B, 1], rounded as `count` is.
-        own = self.config.columns((source != PAD).sum(1, keepdim=True).double())
-        real = (torch.arange(count, device=source.device) < own)[:, :, None]
-        x = self._embed(
-            self.source_embedding, F.pad(source, (0, count - source.size(1)), value=PAD)
-        )
+        S = source.size(1)
+        C = int(self.config.columns(S))
+        lengths = (source != PAD).sum(1, keepdim=True)  # [B, 1]
+        limits = self.config.columns(lengths.double())  # in double precision, rounded as C is
+        positions = torch.arange(C, device=source.device)
+        real = (positions < limits)[:, :, None]  # [B, C, 1]
+        x = self._embed(self.source_embedding, F.pad(source, (0, C - S), value=PAD))
         for block in self.encoder:
             x = block(x, real)
-        columns = x * real  # [B, C, d_model], zeros after a sentence's own
-        return TensorState(
-            (columns,), tuple(block.convolution.zeros(columns) for block in self.decoder)
-        )
+        columns = x * real  # [B, C, d_model]
+        windows = [block.convolution.zeros(columns) for block in self.decoder]
+        return TensorState((columns,), tuple(windows))
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
-        (columns,), (N, T) = state.source, target_in.shape
-        own = columns[:, state.length : state.length + T].repeat_interleave(
-            N // len(columns), dim=0
-        )
-        x = self._embed(self.target_embedding, target_in) + F.pad(own, (0, 0, 0, T - own.size(1)))
+        (columns,) = state.source
+        N, T = target_in.shape
+        columns = columns[:, state.length : state.length + T]
+        missing = T - columns.size(1)  # positions after the last column
+        columns = F.pad(columns, (0, 0, 0, missing))  # [A, T, d_model]
+        columns = columns.repeat_interleave(N // len(columns), dim=0)  # [N, T, d_model]
+        x = self._embed(self.target_embedding, target_in) + columns
         windows = []
         for block, window in zip(self.decoder, state.target, strict=True):
             x, window = block.resume(x, window)
@@ -140,7 +140,5 @@ class ByteNet(EncoderDecoder):
         return self.dropout(embedding(tokens) * self.config.d_model**0.5)
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `Model`. The columns count that the encoder adds to a source; padding of a batch does
-        not.
-        """
+        """See `Model`. The columns of a sentence count, and the padding of its batch does not."""
         return super().training_flops(self.config.columns(source_lengths), target_lengths)

@@ -6,7 +6,7 @@ from nmt_cli.annexes.table2.settings import ConstantConfig
 
 
 class Constant:
-    """`learning_rate`, after a linear warm-up; by default the first step has it already."""
+    """`learning_rate` after a linear warm-up, which by default is over at the first step."""
 
     def __init__(self, config: ConstantConfig, *, d_model: int) -> None:
         self.peak = config.learning_rate

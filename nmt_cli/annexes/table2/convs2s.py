@@ -1,18 +1,24 @@
-"""ConvS2S: Gehring, Auli, Grangier, Yarats and Dauphin (2017), "Convolutional Sequence to Sequence
-Learning".
+"""ConvS2S: Gehring, Auli, Grangier, Yarats and Dauphin (2017).
 
-Section numbers and equations are those of that paper. Letters: B sentences, S source length m, T
-target length, f width of the embeddings (`d_model`), C and C' channels of a layer's input and
-output, k width of a kernel, V vocabulary; in a search, A sentences and N hypotheses.
+"Convolutional Sequence to Sequence Learning". Sections and equations have this paper's numbers.
 
-As in the authors' program, which the paper leaves open: every sum of two terms is multiplied by
-sqrt(0.5) and not only that of a residual block; a context c of width f is projected to the width of
-its layer; the gradient of the encoder output is divided by twice the number of attentions.
+What the paper leaves open is as in the authors' program:
 
-Departures: there is no bias b_o before the softmax; m counts the real positions of a sentence, so
-that padding changes nothing; a position past the last of the table has its embedding; the learning
-rate is not divided when the validation loss stops improving, because schedules are functions of the
-step.
+- Every sum of two terms is multiplied by sqrt(0.5), not only the sum of a residual block.
+- A context c of width f is projected to the width of its layer.
+- The gradient of the encoder output is divided by twice the number of attentions.
+
+Departures from the paper:
+
+- There is no bias b_o before the softmax.
+- m counts the real positions of a sentence, so that padding changes nothing.
+- A position past the end of the table has the last embedding.
+- The learning rate is not divided when the validation loss stops improving, because schedules are
+  functions of the step.
+
+Letters: B sentences, S source length m, T target length, f width of the embeddings (`d_model`), C
+and C' channels of a layer's input and output, k width of a kernel, V vocabulary. In a search, A
+sentences and N hypotheses.
 """
 
 from __future__ import annotations
@@ -50,31 +56,29 @@ class Attention(nn.Module):
             h: the layer's state [N, T, C'].
             embedded: g, the embeddings [N, T, f] of the same positions.
         """
-        d = _summed(self.query(h), embedded)  # equation 1
-        scores = torch.bmm(d.view(len(memory.keys), -1, d.size(-1)), memory.keys.mT)
+        d = _summed(self.query(h), embedded)  # [N, T, f], equation 1
+        queries = d.view(len(memory.keys), -1, d.size(-1))  # [A, Q, f]
+        scores = torch.bmm(queries, memory.keys.mT)
         weights = softmax_over_source(scores, memory.padding)
-        context = torch.bmm(weights, memory.values)  # equation 2
+        context = torch.bmm(weights, memory.values)  # [A, Q, f], equation 2
         m = (~memory.padding).sum(1)[:, None, None]
-        context = (context * m.sqrt()).view(d.shape)  # m sqrt(1 / m), section 3.4
-        return _summed(self.context(context), h), weights
+        context = context * m.sqrt()  # m sqrt(1 / m), section 3.4
+        return _summed(self.context(context.view(d.shape)), h), weights
 
 
 class Block(nn.Module):
-    """A convolution whose outputs are values and gates, and a residual connection around it
-    (section 3.2).
-    """
+    """A convolution to values and gates, with a residual connection around it (section 3.2)."""
 
     kind = Convolution
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
-        self.convolution: Any = normalised(
-            self.kind(inputs, 2 * outputs, kernel), 4 * (1 - dropout)
-        )
-        self.residual = (
-            nn.Identity() if inputs == outputs else normalised(nn.Linear(inputs, outputs))
-        )
+        convolution = self.kind(inputs, 2 * outputs, kernel)
+        self.convolution: Any = normalised(convolution, gain=4 * (1 - dropout))
+        self.residual: nn.Module = nn.Identity()
+        if inputs != outputs:
+            self.residual = normalised(nn.Linear(inputs, outputs))
 
 
 class EncoderLayer(Block):
@@ -82,7 +86,8 @@ class EncoderLayer(Block):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, C] -> [B, S, C'], where `x` is zero at padding."""
-        return _summed(F.glu(self.convolution(self.dropout(x))), self.residual(x))
+        h = F.glu(self.convolution(self.dropout(x)))
+        return _summed(h, self.residual(x))
 
 
 class DecoderLayer(Block):
@@ -99,8 +104,11 @@ class DecoderLayer(Block):
     def forward(
         self, x: Tensor, embedded: Tensor, memory: Memory, window: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The next inputs [N, T, C] and the window of those before them -> [N, T, C'], weights, and
-        the next window.
+        """Return the outputs [N, T, C'] for the next inputs `x` [N, T, C], weights and window.
+
+        Args:
+            embedded: as in `Attention`.
+            window: the inputs before `x`: [N, k - 1, C].
         """
         convolved, window = self.convolution.resume(self.dropout(x), window)
         h, weights = self.attention(F.glu(convolved), embedded, memory)
@@ -110,66 +118,68 @@ class DecoderLayer(Block):
 class ConvS2S(AttentiveEncoderDecoder):
     """The convolutional encoder and decoder of section 3, with weight normalisation (section 4.2).
 
-    A gain of 4 and the dropout's p = 1 - rate make the initial weights those of section 3.5.
+    Section 3.5 has the initial weights: a gain of 4 where a gate follows, and p = 1 - rate where
+    dropout is on the input.
     """
 
     def __init__(self, config: ConvS2SConfig, **runtime: Any) -> None:
         super().__init__(config.d_model, config.tie_embeddings, **runtime)
         self.config = config
-        width, dropout = config.d_model, config.dropout
-        self.source_positions, self.target_positions = (
-            LearnedPositions(width, config.max_positions) for _ in range(2)
-        )
-        for embedding in (
-            self.source_embedding,
-            self.target_embedding,
-            self.source_positions,
-            self.target_positions,
-        ):
+        width = config.d_model
+        dropout = config.dropout
+        self.source_positions = LearnedPositions(width, config.max_positions)
+        self.target_positions = LearnedPositions(width, config.max_positions)
+        for embedding in self._embeddings():
             nn.init.normal_(embedding.weight, std=0.1)
         if isinstance(self.output, nn.Linear):
-            normalised(self.output, 1 - dropout)
+            normalised(self.output, gain=1 - dropout)
         self.dropout = Dropout(dropout)
-        plans = [_shapes(layers) for layers in config.widths()]
-        self.encoder_in, self.decoder_in = (
-            normalised(nn.Linear(width, plan[0][0]), 1 - dropout) for plan in plans
-        )
-        self.encoder_out, self.decoder_out = (
-            normalised(nn.Linear(plan[-1][1], width)) for plan in plans
-        )
-        self.encoder: Any = nn.ModuleList(EncoderLayer(*shape, dropout) for shape in plans[0])
-        self.decoder: Any = nn.ModuleList(
-            DecoderLayer(*shape, dropout, width) for shape in plans[1]
-        )
+        encoder, decoder = config.widths()
+        # The first layer has as many inputs as outputs.
+        self.encoder_in = normalised(nn.Linear(width, encoder[0].channels), gain=1 - dropout)
+        self.decoder_in = normalised(nn.Linear(width, decoder[0].channels), gain=1 - dropout)
+        self.encoder_out = normalised(nn.Linear(encoder[-1].channels, width))
+        self.decoder_out = normalised(nn.Linear(decoder[-1].channels, width))
+        self.encoder: Any = nn.ModuleList()
+        inputs = encoder[0].channels
+        for outputs, kernel in encoder:
+            self.encoder.append(EncoderLayer(inputs, outputs, kernel, dropout))
+            inputs = outputs
+        self.decoder: Any = nn.ModuleList()
+        inputs = decoder[0].channels
+        for outputs, kernel in decoder:
+            self.decoder.append(DecoderLayer(inputs, outputs, kernel, dropout, width))
+            inputs = outputs
 
     def parts(self) -> dict[str, list[Any]]:
         return {
-            "embeddings": [
-                *super().parts()["embeddings"],
-                self.source_positions,
-                self.target_positions,
-            ],
+            "embeddings": self._embeddings(),
             "encoder": [self.encoder_in, self.encoder, self.encoder_out],
             "decoder": [self.decoder_in, self.decoder, self.decoder_out],
         }
 
+    def _embeddings(self) -> list[Any]:
+        words = super().parts()["embeddings"]
+        return [*words, self.source_positions, self.target_positions]
+
     def start(self, source: Tensor) -> TensorState:
-        """See `EncoderDecoder`. The target part is the last k - 1 inputs of each layer."""
+        """See `EncoderDecoder`. The target part of the state is the window of each layer."""
         padding = source == PAD
-        embedded = self.dropout(
-            self.source_embedding(source) + self.source_positions(0, source.size(1))
-        )
+        positions = self.source_positions(0, source.size(1))
+        embedded = self.dropout(self.source_embedding(source) + positions)  # [B, S, f]
         x = self.encoder_in(embedded)
         for layer in self.encoder:
             x = layer(x.masked_fill(padding[:, :, None], 0.0))
-        keys = self.encoder_out(x)
+        keys = self.encoder_out(x)  # [B, S, f]
         if keys.requires_grad:  # the end of section 3.4
             keys.register_hook(lambda gradient: gradient / (2 * len(self.decoder)))
         memory = Memory(_summed(keys, embedded), keys, padding)
-        return TensorState(memory, tuple(layer.convolution.zeros(keys) for layer in self.decoder))
+        windows = [layer.convolution.zeros(keys) for layer in self.decoder]
+        return TensorState(memory, tuple(windows))
 
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
-        memory, weights, windows = Memory(*state.source), [], []
+        memory = Memory(*state.source)
+        weights, windows = [], []
         positions = self.target_positions(state.length, target_in.size(1))
         embedded = self.dropout(self.target_embedding(target_in) + positions)
         x = self.decoder_in(embedded)
@@ -183,20 +193,10 @@ class ConvS2S(AttentiveEncoderDecoder):
         return PlainDecodable(folded(self), dtype)
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        return super().products(S, T, pairs) | {
-            "attention": pairs * 2 * self.config.d_model * len(self.decoder)
-        }
+        attention = pairs * 2 * self.config.d_model * len(self.decoder)
+        return super().products(S, T, pairs) | {"attention": attention}
 
 
 def _summed(a: Tensor, b: Tensor) -> Tensor:
     """The sum of two terms of equal variance, with the same variance (section 3.4)."""
     return (a + b) * math.sqrt(0.5)
-
-
-def _shapes(layers: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """(channels, kernel) of each layer -> (C, C', k); the first has as many inputs as outputs."""
-    inputs = [layers[0][0], *(channels for channels, _ in layers)]
-    return [
-        (before, channels, kernel)
-        for before, (channels, kernel) in zip(inputs, layers, strict=False)
-    ]

@@ -1,18 +1,17 @@
-"""Expected reward mixed with likelihood, to refine a trained model (Wu et al. 2016, section 5,
-equations 7 to 9).
+"""Expected reward mixed with likelihood, to refine a trained model (Wu et al. 2016, section 5).
 
-For each sentence X with the reference Y*, what is maximised is
+For each sentence X with the reference Y*, equations 7 to 9 maximise
 
-    O_Mixed = alpha * log P(Y* | X) + E[r(Y, Y*)],    Y drawn from the model's P(Y | X),    r = GLEU.
+    O_Mixed = alpha * log P(Y* | X) + E[r(Y, Y*)],    Y drawn from P(Y | X),    r = GLEU.
 
 The gradient of the expectation is estimated from m samples Y_1 ... Y_m, and r_mean, the mean of
 their rewards:
 
     sum over i of (r(Y_i, Y*) - r_mean) / (m - 1) * grad log P(Y_i | X).
 
-The paper does not give the divisor; as r_mean has a share of each sample's own reward, m - 1 makes
+The paper does not give the divisor. As r_mean has a share of each sample's own reward, m - 1 makes
 the estimate unbiased. GLEU is computed on subwords. Padding and the begin of a sentence are never
-drawn, as in decoding. Without dropout, as in the paper: so the samples are drawn from the
+drawn, as in decoding. There is no dropout, as in the paper, so the samples are drawn from the
 distribution whose gradient is taken.
 
 Letters: B sentences, m samples of each, A sentences with samples that have not ended, N rows of the
@@ -65,89 +64,89 @@ class ExpectedReward(LabelSmoothedCrossEntropy):
         rewards = rewards_of(samples, batch.target_out)
         advantages = (rewards - rewards.mean(1, keepdim=True)) / (self.config.samples - 1)
         estimate = likelihood.total.new_zeros(())
-        # One sample of each sentence at a time, computed again in the backward pass: in the memory
-        # of the likelihood.
+        # One sample of each sentence at a time, computed again in the backward pass, needs no more
+        # memory than the likelihood.
         for targets, advantage in zip(samples.unbind(1), advantages.unbind(1), strict=True):
-            piece = with_targets(batch, targets)
+            sampled = with_targets(batch, targets)
             log_p = checkpoint(
-                self.log_probabilities, model, piece, use_reentrant=False, preserve_rng_state=False
+                self.log_probabilities,
+                model,
+                sampled,
+                use_reentrant=False,
+                preserve_rng_state=False,
             )
             estimate = estimate + (advantage * log_p).sum()
-        reward = rewards.mean(1).sum()
-        objective = (
-            self.config.likelihood_weight * -likelihood.total
-            + reward
-            + (estimate - estimate.detach())
-        )
+        expectation = rewards.mean(1).sum()
+        gradient_only = estimate - estimate.detach()  # its value is 0
+        log_likelihood = -likelihood.total
+        objective = self.config.likelihood_weight * log_likelihood + expectation + gradient_only
         return Loss(-objective, likelihood.nll, batch.num_tokens)
 
     def draw(self, model: Any, batch: Batch) -> Tensor:
         """Return samples of each sentence, with EOS unless they are cut, and padded: [B, m, L]."""
+        device = batch.source.device
         dtype = str(product_dtype(model.output_weight)).removeprefix("torch.")
-        limits = (batch.source != PAD).sum(1) - 1 + self.config.max_length_offset
-        with (
-            torch.no_grad(),
-            autocast(batch.source.device, "float32"),
-        ):  # the decodable chooses its own types
-            return draw(
-                fast(batch.source.device).decodable(model, dtype),
-                batch.source,
-                limits.clamp(min=1),
-                self.config.samples,
-            )
+        source_lengths = (batch.source != PAD).sum(1) - 1  # without EOS
+        limits = (source_lengths + self.config.max_length_offset).clamp(min=1)
+        with torch.no_grad(), autocast(device, "float32"):  # the decodable chooses its own types
+            decodable = fast(device).decodable(model, dtype)
+            return draw(decodable, batch.source, limits, self.config.samples)
 
     def log_probabilities(self, model: Any, batch: Batch) -> Tensor:
         """Return log P(Y | X) of each sentence: [B]."""
         with without_dropout(model):
             hidden, targets = self.outputs(model, batch)
+        hidden = hidden[: len(targets)]
         parts = []
-        for rows, ids in zip(
-            torch.split(hidden[: len(targets)], ROWS), torch.split(targets, ROWS), strict=True
-        ):
+        for rows, ids in zip(torch.split(hidden, ROWS), torch.split(targets, ROWS), strict=True):
             logits = F.linear(rows, model.output_weight, model.output_bias).float()
             logits[:, NEVER] = -torch.inf
             parts.append(-F.cross_entropy(logits, ids, reduction="none"))
-        log_p = torch.cat(parts)
+        log_p = torch.cat(parts)  # of each real token
         real = batch.target_out != PAD
         return log_p.new_zeros(real.shape).masked_scatter(real, log_p).sum(1)
 
 
 def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:
-    """Return m independent samples of each sentence: [B, m, L], with EOS unless they are cut, and
-    padded.
+    """Return m independent samples of each sentence: [B, m, L], padded.
+
+    A sample ends in EOS unless it is cut.
 
     Args:
         source: [B, S], padded, each row ends in EOS.
-        limits: [B], the length at which a sentence's samples are cut.
+        limits: the length at which the samples of a sentence are cut: [B].
     """
-    B, device = len(source), source.device
-    state, last = model.start(source), torch.full((B,), BOS, device=device)  # [N]
-    # [A, m] of N: the rows of the state.
-    rows = torch.arange(B, device=device)[:, None].expand(B, m)
-    live, ended = torch.arange(B, device=device), torch.zeros(B, m, dtype=torch.bool, device=device)
+    device = source.device
+    B = len(source)
+    state = model.start(source)
+    last_tokens = torch.full((B,), BOS, device=device)  # [N]
+    live = torch.arange(B, device=device)  # the sentences with samples that have not ended: [A]
+    rows = live[:, None].expand(B, m)  # the row of the state for each sample: [A, m]
+    ended = torch.zeros(B, m, dtype=torch.bool, device=device)
     samples: list[Tensor] = []
-    while len(live):
-        scores, state = model.step(last, state)
+    while len(live) > 0:
+        scores, state = model.step(last_tokens, state)
         scores[:, NEVER] = -torch.inf
         random = torch.rand(rows.numel(), 2, dtype=torch.float64, device=device)
-        tokens = (
-            drawn(scores.exp_(), rows.flatten(), random).view_as(rows).masked_fill(ended[live], PAD)
-        )
+        tokens = drawn(scores.exp_(), rows.flatten(), random).view_as(rows)
+        tokens = tokens.masked_fill(ended[live], PAD)
         samples.append(torch.full((B, m), PAD, device=device).index_copy(0, live, tokens))
         ended[live] |= tokens == EOS
         ended |= (limits <= len(samples))[:, None]
-        lives = ~ended[live].all(1)
-        rows, live, last = rows[lives], live[lives], tokens[lives].flatten()
-        if len(live) and (
-            len(samples) == 1 or not lives.all()
-        ):  # otherwise each row continues itself
+        goes_on = ~ended[live].all(1)
+        live = live[goes_on]
+        rows = rows[goes_on]
+        last_tokens = tokens[goes_on].flatten()
+        # The first step makes m rows of each sentence. Later, all rows continue themselves unless
+        # a sentence has ended.
+        if len(live) > 0 and (len(samples) == 1 or not goes_on.all()):
             state = state.select(rows)
         rows = torch.arange(rows.numel(), device=device).view_as(rows)
     return torch.stack(samples, 2)
 
 
 def rewards_of(samples: Tensor, references: Tensor) -> Tensor:
-    """Return the GLEU of samples [B, m, L] against references [B, T]: [B, m]."""
+    """Return the GLEU [B, m] of samples [B, m, L] against references [B, T]."""
     rewards = []
     for outputs, reference in zip(samples.tolist(), references.tolist(), strict=True):
         target = ngrams(reference)
@@ -158,19 +157,21 @@ def rewards_of(samples: Tensor, references: Tensor) -> Tensor:
 def ngrams(ids: Sequence[int]) -> Counter[tuple[int, ...]]:
     """Return how often each sequence of 1 to 4 tokens occurs, without EOS and padding."""
     ids = [token for token in ids if token not in (PAD, EOS)]
-    return Counter(tuple(ids[i : i + n]) for n in (1, 2, 3, 4) for i in range(len(ids) - n + 1))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for n in (1, 2, 3, 4):
+        counts.update(tuple(ids[i : i + n]) for i in range(len(ids) - n + 1))
+    return counts
 
 
 def gleu(output: Counter[tuple[int, ...]], target: Counter[tuple[int, ...]]) -> float:
-    """Return the smaller of the precision and the recall of n-grams, from 0 to 1; 0 without any
-    n-gram.
-    """
-    return (output & target).total() / max(output.total(), target.total(), 1)
+    """Return the smaller of precision and recall of n-grams, which is 0 without any n-gram."""
+    matches = (output & target).total()
+    return matches / max(output.total(), target.total(), 1)
 
 
 def with_targets(batch: Batch, targets: Tensor) -> Batch:
     """Return the batch with other targets [B, L], padded."""
-    target_out = targets[:, (targets != PAD).any(0)]
+    target_out = targets[:, (targets != PAD).any(0)]  # without columns of padding
     target_in = F.pad(target_out, (1, -1), value=BOS)
     target_in = target_in.masked_fill(target_in == EOS, PAD)
     return Batch(batch.source, target_in, target_out, int((target_out != PAD).sum()))

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class MoETransformer(Transformer):
-    """The Transformer with `Experts` in place of each `FeedForward`. Without nmt_cli.fast, padding
-    has experts, too.
+    """The Transformer with `Experts` in place of each `FeedForward`.
+
+    Without nmt_cli.fast, padding has experts, too.
     """
 
     config: MoETransformerConfig
@@ -24,27 +25,26 @@ class MoETransformer(Transformer):
 
     def __init__(self, config: MoETransformerConfig, **runtime: Any) -> None:
         super().__init__(config, **runtime)
-        sizes, dropout, activation = (
-            (config.d_model, config.d_ff),
-            config.feed_forward_dropout,
-            config.activation,
-        )
         for layer in (*self.encoder, *self.decoder):
-            layer.feed_forward = Experts(*sizes, config, dropout, activation)
+            layer.feed_forward = Experts(
+                config.d_model,
+                config.d_ff,
+                config,
+                config.feed_forward_dropout,
+                config.activation,
+            )
 
     def stacks(self) -> list[nn.Module]:
-        """See `Transformer`. Nothing: PyTorch does not compile grouped products in every precision."""
+        """See `Transformer`. PyTorch does not compile grouped products in every precision."""
         return []
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         experts: Any = self.encoder[0].feed_forward
+        # Two operations a product, in the forward pass and twice in the backward pass.
+        flops_per_token = 6 * experts.products
+        source_tokens = float(source_lengths.sum())
+        target_tokens = float(target_lengths.sum())
         return super().training_flops(source_lengths, target_lengths) | {
-            "encoder feed-forward": 6
-            * float(source_lengths.sum())
-            * len(self.encoder)
-            * experts.products,
-            "decoder feed-forward": 6
-            * float(target_lengths.sum())
-            * len(self.decoder)
-            * experts.products,
+            "encoder feed-forward": source_tokens * len(self.encoder) * flops_per_token,
+            "decoder feed-forward": target_tokens * len(self.decoder) * flops_per_token,
         }

@@ -1,6 +1,4 @@
-"""The presets of the systems that Table 2 compares the Transformer with: in their papers' sizes,
-and small ones.
-"""
+"""The presets of the systems of Table 2: in their papers' sizes, and small ones."""
 
 from __future__ import annotations
 

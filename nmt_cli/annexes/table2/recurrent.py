@@ -7,12 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from nmt_cli.device import autocast
+
+
+class LSTMState(NamedTuple):
+    """The state of a layer between two positions."""
+
+    output: Tensor  # [N, d]
+    cell: Tensor  # [N, h]
+
+
+def states_of_layers(tensors: tuple[Tensor, ...]) -> list[LSTMState]:
+    """Return the states of the layers whose outputs and cells follow each other in `tensors`."""
+    return [
+        LSTMState(output, cell) for output, cell in zip(tensors[::2], tensors[1::2], strict=True)
+    ]
 
 
 class LSTM(nn.Module):
@@ -29,71 +43,65 @@ class LSTM(nn.Module):
         warnings.filterwarnings(
             "ignore", message="LSTM with projections is not supported with oneDNN"
         )
-        projected = hidden is not None and hidden != width
-        self.cells = nn.LSTM(
-            inputs, hidden or width, batch_first=True, proj_size=width if projected else 0
-        )
+        if hidden is None or hidden == width:
+            self.cells = nn.LSTM(inputs, width, batch_first=True)
+        else:
+            self.cells = nn.LSTM(inputs, hidden, batch_first=True, proj_size=width)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[B, T, inputs] -> [B, T, d], from left to right, or, with the sentences' `lengths` [B],
-        from right to left.
+        """[B, T, inputs] -> [B, T, d], from left to right, or from right to left with `lengths`.
 
         Padding is on the right and changes nothing before it.
+
+        Args:
+            lengths: the real positions of each sentence: [B].
         """
         if lengths is None:
-            return self._run(x)[0]
-        return reversed_in_time(self._run(reversed_in_time(x, lengths))[0], lengths)
+            outputs, _ = self._run(x)
+            return outputs
+        outputs, _ = self._run(reversed_in_time(x, lengths))
+        return reversed_in_time(outputs, lengths)
 
-    def zeros(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The initial output [N, d] and cell [N, h] for the rows of `x` [N, ...]."""
+    def zeros(self, x: Tensor) -> LSTMState:
+        """Return the initial state for the rows of `x` [N, ...]."""
+        rows = len(x)
         hidden = self.cells.hidden_size
-        return x.new_zeros(len(x), self.cells.proj_size or hidden), x.new_zeros(len(x), hidden)
+        width = self.cells.proj_size or hidden
+        return LSTMState(x.new_zeros(rows, width), x.new_zeros(rows, hidden))
 
-    def resume(self, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The next inputs [N, T, inputs], the last output [N, d] and cell [N, h] -> [N, T, d], and
-        those after it.
-        """
-        if x.size(1) == 1:
-            output, cell = self.step(x[:, 0], output, cell)
-            return output[:, None], output, cell
-        outputs, (output, cell) = self._run(x, (output[None], cell[None]))
-        return outputs, output[0], cell[0]
+    def resume(self, x: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """Return the outputs [N, T, d] and the state after the next inputs `x` [N, T, inputs]."""
+        if x.size(1) > 1:
+            return self._run(x, state)
+        state = self.step(x[:, 0], state)
+        return state.output[:, None], state
 
-    def step(self, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """`resume` for one input [N, inputs]."""
-        if not self.cells.proj_size:  # a quarter of the time of the layer with one position
-            names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-            return torch.lstm_cell(x, (output, cell), *map(self.cells.get_parameter, names))
-        _, (output, cell) = self._run(x[:, None], (output[None], cell[None]))
-        return output[0], cell[0]
+    def step(self, x: Tensor, state: LSTMState) -> LSTMState:
+        """Return the state after the next input `x` [N, inputs]."""
+        if self.cells.proj_size:
+            _, state = self._run(x[:, None], state)
+            return state
+        # The cell alone takes a quarter of the time of a layer with one position.
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        weights = [self.cells.get_parameter(name) for name in names]
+        return LSTMState(*torch.lstm_cell(x, state, *weights))
 
-    def _run(
-        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _run(self, x: Tensor, state: LSTMState | None = None) -> tuple[Tensor, LSTMState]:
         # On a GPU autocast would lower it to float16, whatever its type, and float16 needs a scaled
         # loss. oneDNN has no LSTM in bfloat16 for CPUs without AVX-512.
         in_float32 = x.is_cuda or (x.is_cpu and not torch.ops.mkldnn._is_mkldnn_bf16_supported())
-        dtype = torch.float32 if in_float32 else x.dtype
-        state = state and (state[0].to(dtype), state[1].to(dtype))
-        with autocast(x.device, "float32") if in_float32 else contextlib.nullcontext():
-            return self.cells(x.to(dtype), state)
-
-
-def unrolled(
-    step: Callable[..., tuple[Tensor, ...]], x: Tensor, output: Tensor, cell: Tensor
-) -> list[Tensor]:
-    """The results [B, T, ...] of `step` for each position of `x` [B, T, ...], from the first output
-    and cell.
-
-    Args:
-        step: the next input, the last output and cell [B, ...] -> the next output and cell, and
-            other results.
-    """
-    steps: list[tuple[Tensor, ...]] = []
-    for each in x.unbind(1):
-        steps.append(step(each, output, cell))
-        output, cell, *_ = steps[-1]
-    return [torch.stack(results, 1) for results in zip(*steps, strict=True)]
+        if in_float32:
+            dtype = torch.float32
+            precision = autocast(x.device, "float32")
+        else:
+            dtype = x.dtype
+            precision = contextlib.nullcontext()
+        hx = None
+        if state is not None:  # PyTorch's state begins with a dimension of layers
+            hx = (state.output.to(dtype)[None], state.cell.to(dtype)[None])
+        with precision:
+            outputs, (output, cell) = self.cells(x.to(dtype), hx)
+        return outputs, LSTMState(output[0], cell[0])
 
 
 def reversed_in_time(x: Tensor, lengths: Tensor) -> Tensor:

@@ -1,12 +1,10 @@
-"""The settings of the systems of Table 2 and of their training, and where each is. Nothing here
-imports torch.
-"""
+"""The settings of the systems of Table 2 and of their training. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli.errors import UsageError, shown
 from nmt_cli.models.settings import TransformerConfig
@@ -18,7 +16,7 @@ _MOST_LAYERS = 1000
 @configures("model", "bytenet", "nmt_cli.annexes.table2.bytenet:ByteNet")
 @dataclass(frozen=True)
 class ByteNetConfig:
-    """Size and regularisation of a ByteNet; the defaults are from section 6, for characters."""
+    """Size and regularisation of a ByteNet. The defaults are from section 6, for characters."""
 
     num_layers: int = option(
         30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=_MOST_LAYERS
@@ -52,12 +50,14 @@ class ByteNetConfig:
 
     def dilations(self) -> list[int]:
         """The dilation of each block (section 3.5)."""
-        doubled = self.max_dilation.bit_length()
-        return [1 << number % doubled for number in range(self.num_layers)]
+        blocks_of_a_set = self.max_dilation.bit_length()
+        return [2 ** (number % blocks_of_a_set) for number in range(self.num_layers)]
 
     def columns(self, length: Any) -> Any:
-        """|t^|, the columns for sources of this length, as a number, a tensor or an array (section
-        3.2, equation 2).
+        """|t^|, the columns of sources of this length (section 3.2, equation 2).
+
+        Args:
+            length: a number, a tensor or an array, as the result.
         """
         return (self.length_ratio * length + self.length_offset) // 1
 
@@ -69,12 +69,17 @@ class ConstantConfig:
     warmup_steps: int = option(1, "Steps of linear warm-up.", minimum=1)
 
 
+class ConvolutionLayer(NamedTuple):
+    """The size of a convolutional layer."""
+
+    channels: int
+    kernel: int
+
+
 @configures("model", "convs2s", "nmt_cli.annexes.table2.convs2s:ConvS2S")
 @dataclass(frozen=True)
 class ConvS2SConfig:
-    """Size and regularisation of ConvS2S; the defaults are the model for WMT 2014 EN-DE (section
-    5.1).
-    """
+    """Size and regularisation of ConvS2S. The defaults are for WMT 2014 EN-DE (section 5.1)."""
 
     d_model: int = option(512, "Width of the embeddings and of the decoder's output.", minimum=1)
     convolutions: str = option(
@@ -94,27 +99,26 @@ class ConvS2SConfig:
     def __post_init__(self) -> None:
         self.widths()
 
-    def widths(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Channels and kernel width of each encoder layer, and of each decoder layer."""
-        encoder = _parsed(self.convolutions, "--convolutions")
+    def widths(self) -> tuple[list[ConvolutionLayer], list[ConvolutionLayer]]:
+        """The layers of the encoder, and of the decoder."""
+        encoder = _layers_of(self.convolutions, "--convolutions")
         if self.decoder_convolutions is None:
             return encoder, encoder
-        return encoder, _parsed(self.decoder_convolutions, "--decoder-convolutions")
+        return encoder, _layers_of(self.decoder_convolutions, "--decoder-convolutions")
 
 
-def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
-    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1, the value of
-    `flag`.
-    """
-    layers: list[tuple[int, int]] = []
+def _layers_of(text: str, flag: str) -> list[ConvolutionLayer]:
+    """Return the layers of `text`, the value of `flag`, such as 512x3*10,2048x1."""
+    layers: list[ConvolutionLayer] = []
     for group in text.split(","):
         match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,2})(?:\*([1-9]\d{0,2}))?", group.strip())
-        if not match:
+        if match is None:
             raise UsageError(
                 f"{flag} takes CHANNELSxKERNEL or CHANNELSxKERNEL*LAYERS, such as "
                 f"512x3*10,2048x1*2, not {shown(text)}"
             )
-        layers += [(int(match[1]), int(match[2]))] * int(match[3] or 1)
+        channels, kernel, count = match.groups(default="1")
+        layers += [ConvolutionLayer(int(channels), int(kernel))] * int(count)
         if len(layers) > _MOST_LAYERS:
             raise UsageError(f"{flag} has more than {_MOST_LAYERS:,} layers")
     return layers
@@ -123,7 +127,7 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
 @configures("model", "deep_att", "nmt_cli.annexes.table2.deep_att:DeepAtt")
 @dataclass(frozen=True)
 class DeepAttConfig:
-    """Size and regularisation of Deep-Att; the defaults are the model of 37.7 BLEU (section 4.2)."""
+    """Size and regularisation of Deep-Att. The defaults have 37.7 BLEU (section 4.2)."""
 
     num_layers: int = option(
         9, "n_e: layers of each of the encoder's two columns.", minimum=1, maximum=_MOST_LAYERS
@@ -142,9 +146,7 @@ class DeepAttConfig:
 
     @property
     def d_context(self) -> int:
-        """d_c: a quarter of the width of e, which is h and f of both columns (section 3.1,
-        Interface).
-        """
+        """d_c, a quarter of the width of e: h and f of both columns (section 3.1, Interface)."""
         return 10 * self.d_model // 4
 
     def __post_init__(self) -> None:
@@ -172,9 +174,7 @@ class ExpectedRewardConfig:
 @configures("model", "gnmt", "nmt_cli.annexes.table2.gnmt:GNMT")
 @dataclass(frozen=True)
 class GNMTConfig:
-    """Size and regularisation; the defaults are the paper's model for English to German (sections 3
-    and 8.3).
-    """
+    """Size and regularisation. The defaults are for English to German (sections 3 and 8.3)."""
 
     num_layers: int = option(
         8, "Layers of the encoder, and of the decoder.", minimum=2, maximum=_MOST_LAYERS
@@ -212,7 +212,7 @@ class ExpertsConfig:
 @configures("model", "moe", "nmt_cli.annexes.table2.moe:MoE")
 @dataclass(frozen=True)
 class MoEConfig(ExpertsConfig):
-    """Size and regularisation; the defaults are the paper's largest model (appendix E)."""
+    """Size and regularisation. The defaults are the paper's largest model (appendix E)."""
 
     d_model: int = option(512, "Width of embeddings, layers and attention.", minimum=2)
     d_hidden: int = option(
@@ -250,7 +250,7 @@ class MoETransformerConfig(ExpertsConfig, TransformerConfig):
 @configures("optimizer", "sgd", "nmt_cli.annexes.table2.sgd:sgd")
 @dataclass(frozen=True)
 class SGDConfig:
-    """Settings of SGD; the defaults are from Gehring et al. 2017, section 4.2."""
+    """Settings of SGD. The defaults are from Gehring et al. 2017, section 4.2."""
 
     momentum: float = option(0.99, "Momentum.", minimum=0.0, maximum=1.0)
     nesterov: bool = option(True, "Use Nesterov momentum.")

@@ -14,10 +14,10 @@ from nmt_cli.optim.adam import uncompiled
 def sgd(config: SGDConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Return PyTorch's fused SGD. The trainer sets the learning rate before every step."""
     nesterov = config.nesterov and config.momentum > 0  # PyTorch refuses it without momentum
-    make = uncompiled(torch.optim.SGD)
-    optimizer = make(parameters, lr=0.0, momentum=config.momentum, nesterov=nesterov, fused=True)
-    if config.momentum:
-        # PyTorch would make the buffers in the first step, and leave them as they come if that step
+    new_sgd = uncompiled(torch.optim.SGD)
+    optimizer = new_sgd(parameters, lr=0.0, momentum=config.momentum, nesterov=nesterov, fused=True)
+    if config.momentum > 0:
+        # PyTorch would make the buffers in the first step, from uninitialised memory if that step
         # is not finite.
         for parameter in optimizer.param_groups[0]["params"]:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -14,13 +14,14 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def normalised(layer: Layer, gain: float = 1.0) -> Layer:
-    """Return `layer` with weight normalisation, weights from N(0, sqrt(gain / inputs)), and a bias
-    of zeros.
+    """Return `layer` with weight normalisation.
+
+    Its weights begin from N(0, sqrt(gain / inputs)), its bias, if it has one, with zeros.
     """
-    weight, bias = (getattr(layer, name) for name in ("weight", "bias"))
-    nn.init.normal_(weight, std=math.sqrt(gain / weight.size(1)))
-    if bias is not None:
-        nn.init.zeros_(bias)
+    matrix: Any = layer
+    nn.init.normal_(matrix.weight, std=math.sqrt(gain / matrix.weight.size(1)))
+    if matrix.bias is not None:
+        nn.init.zeros_(matrix.bias)
     weight_norm(layer)
     return layer
 
@@ -31,8 +32,7 @@ def folded(model: Layer) -> Layer:
     layers: list[Any] = [module for module in frozen.modules() if is_parametrized(module)]
     for layer in layers:
         weight = nn.Parameter(layer.weight.detach())
-        # `remove_parametrizations` would change the class, which the layer shares with the one that
-        # it is a copy of.
+        # `remove_parametrizations` would change the class, which the copy shares with `model`.
         layer.__class__ = type(layer).__base__
         del layer.parametrizations
         layer.weight = weight

@@ -32,14 +32,15 @@ def test_steps_are_the_whole_pass(hidden: int | None) -> None:
     """Also of an output that is projected from a wider cell."""
     torch.manual_seed(0)
     layer, x = LSTM(4, 6, hidden), torch.randn(3, 5, 4)
-    output, cell = layer.zeros(x)
-    assert (output.shape, cell.shape) == ((3, 6), (3, hidden or 6))
-    outputs, expected = [], layer(x)
+    state = layer.zeros(x)
+    assert state.output.shape == (3, 6)
+    assert state.cell.shape == (3, hidden or 6)
+    outputs = []
     for part in x.split([1, 2, 2], dim=1):
-        each, output, cell = layer.resume(part, output, cell)
-        outputs.append(each)
-        torch.testing.assert_close(output, each[:, -1])
-    torch.testing.assert_close(torch.cat(outputs, 1), expected)
+        output, state = layer.resume(part, state)
+        outputs.append(output)
+        torch.testing.assert_close(state.output, output[:, -1])
+    torch.testing.assert_close(torch.cat(outputs, 1), layer(x))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -50,7 +51,7 @@ def test_no_layer_computes_in_float16(hidden: int | None) -> None:
     expected = layer(x)
     with torch.autocast("cuda", torch.bfloat16):
         found = layer(x.bfloat16())
-        output, _ = layer.step(x[:, 0].bfloat16(), *layer.zeros(x))
+        output, _ = layer.step(x[:, 0].bfloat16(), layer.zeros(x))
     assert found.dtype == torch.float32
     assert output.dtype != torch.float16
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
