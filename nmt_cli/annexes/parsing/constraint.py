@@ -1,5 +1,4 @@
-"""Search constrained to trees: an automaton, and its masks over the vocabulary for many hypotheses
-at once.
+"""Search constrained to trees: an automaton, and its masks over the vocabulary.
 
 The complete paths of the automaton are trees over the given words. Brackets match, there are as
 many leaves as words, no constituent is empty, and the tree can be finished within the symbols left.
@@ -28,13 +27,12 @@ from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import EOS
 from nmt_cli.task import Task
 
+# Kinds of symbols. A sum of kinds is a row of `SymbolMasks`.
 OPENING, LEAF, END = 4, 2, 1
 
 
 class Grammar(Rule):
-    """Outputs are trees over the words of their lines, or nothing if these are more than a line's
-    limit.
-    """
+    """Outputs are trees over the words of their lines, or nothing for lines of too many words."""
 
     def __init__(self, config: GrammarConfig, *, task: Task, **_: Any) -> None:
         if not isinstance(task, ParsingTask):
@@ -47,22 +45,22 @@ class Grammar(Rule):
         self, requests: Sequence[Request], search: SearchSettings, device: torch.device
     ) -> TreeConstraint:
         """See `Rule`."""
-        states = []
+        states: list[GrammarState | None] = []
         for request in requests:
-            count = len(line_words(request.line))
-            fits = count <= request.limit
-            states.append(
-                GrammarState(count, request.limit, self.task.trees.limits) if fits else None
-            )
+            words = len(line_words(request.line))
+            if words <= request.limit:
+                states.append(GrammarState(words, request.limit, self.task.trees.limits))
+            else:
+                states.append(None)
         return TreeConstraint(SymbolMasks.of(self.task.meanings(), device), states)
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarState:
-    """A position in a sequence. `symbols_left` is at least `words_left`; EOS is not counted."""
+    """A position in a sequence."""
 
     words_left: int
-    symbols_left: int
+    symbols_left: int  # without EOS, at least `words_left`
     limits: TreeLimits
     labels: tuple[str, ...] = ()  # of the open constituents
     opens_in_row: int = 0
@@ -70,17 +68,22 @@ class GrammarState:
     def allowed(self) -> tuple[int, str | None]:
         """Return the sum of the kinds that may follow, and the label that may be closed."""
         depth = len(self.labels)
-        if self.words_left:
+        kinds = 0
+        if self.words_left > 0:
+            kinds += LEAF
             shortest = self.words_left + depth  # symbols needed to finish the tree now
-            opening = (
+            if (
                 depth < self.limits.depth
                 and self.opens_in_row < self.limits.opens_in_row
                 and shortest + 2 <= self.symbols_left
-            )
-            kinds = LEAF + OPENING * opening
-        else:
-            kinds = 0 if depth else END
-        return kinds, self.labels[-1] if depth and not self.opens_in_row else None
+            ):
+                kinds += OPENING
+        elif depth == 0:
+            kinds += END
+        closing = None
+        if depth > 0 and self.opens_in_row == 0:  # otherwise it would be empty
+            closing = self.labels[-1]
+        return kinds, closing
 
     def advance(self, meaning: Event | None) -> GrammarState | None:
         """Return the state after a symbol, or None if the symbol is not allowed."""
@@ -88,9 +91,9 @@ class GrammarState:
         left = self.symbols_left - 1
         match meaning:
             case Open(label) if kinds & OPENING:
-                return GrammarState(
-                    self.words_left, left, self.limits, (*self.labels, label), self.opens_in_row + 1
-                )
+                labels = (*self.labels, label)
+                opens_in_row = self.opens_in_row + 1
+                return GrammarState(self.words_left, left, self.limits, labels, opens_in_row)
             case Leaf() if kinds & LEAF:
                 return GrammarState(self.words_left - 1, left, self.limits, self.labels)
             case Close(label) if label == closing:
@@ -108,16 +111,19 @@ class SymbolMasks:
 
     @classmethod
     def of(cls, meanings: Sequence[Event | None], device: torch.device) -> SymbolMasks:
-        kind = {Open: OPENING, Leaf: LEAF}  # closing brackets are allowed one by one
-        kinds = [
-            END if i == EOS else kind.get(type(meaning), 0) for i, meaning in enumerate(meanings)
-        ]
-        rows = (
-            torch.arange(8, device=device).unsqueeze(1) & torch.tensor(kinds, device=device)
-        ) > 0
-        closing = {
-            meaning.label: i for i, meaning in enumerate(meanings) if isinstance(meaning, Close)
-        }
+        kinds = [0] * len(meanings)
+        kinds[EOS] = END
+        closing = {}
+        for i, meaning in enumerate(meanings):
+            match meaning:
+                case Open():
+                    kinds[i] = OPENING
+                case Leaf():
+                    kinds[i] = LEAF
+                case Close(label):  # closing brackets are allowed one by one
+                    closing[label] = i
+        sums = torch.arange(8, device=device)[:, None]
+        rows = (sums & torch.tensor(kinds, device=device)) > 0  # [8, V]
         return cls(meanings, rows, closing)
 
 
@@ -130,21 +136,26 @@ class TreeConstraint:
 
     def restrict(self, scores: Tensor) -> None:
         """Set `scores` [N, V] to -inf where the symbol may not follow."""
-        allowed = [(0, None) if state is None else state.allowed() for state in self.states]
-        mask = self.masks.rows[
-            torch.tensor([kinds for kinds, _ in allowed], device=self.masks.rows.device)
-        ]
-        ids = self.masks.closing
-        closers = [(row, ids[label]) for row, (_, label) in enumerate(allowed) if label in ids]
-        if closers:
-            places = torch.tensor(closers, device=mask.device)
+        sums = []  # of each row, the kinds that may follow
+        closing = []  # (row, id) of closing brackets that may follow
+        for row, state in enumerate(self.states):
+            kinds, label = (0, None) if state is None else state.allowed()
+            sums.append(kinds)
+            if label in self.masks.closing:
+                closing.append((row, self.masks.closing[label]))
+        device = self.masks.rows.device
+        mask = self.masks.rows[torch.tensor(sums, device=device)]  # [N, V]
+        if closing:
+            places = torch.tensor(closing, device=device)
             mask[places[:, 0], places[:, 1]] = True
         scores.masked_fill_(~mask, -torch.inf)
 
     def advance(self, rows: Tensor, tokens: Tensor) -> TreeConstraint:
-        """Return the constraint whose row i is this one's row `rows[i]` after `tokens[i]`."""
+        """Return the constraint whose row i is row `rows[i]` of this one after `tokens[i]`."""
         states = []
         for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
             state = self.states[row]
-            states.append(None if state is None else state.advance(self.masks.meanings[token]))
+            if state is not None:
+                state = state.advance(self.masks.meanings[token])
+            states.append(state)
         return TreeConstraint(self.masks, states)

@@ -10,18 +10,20 @@ from rich.tree import Tree as Drawing
 
 from nmt_cli.annexes.parsing.trees import Close, Leaf, Open, Tree
 
-_CONSTITUENT, _TAG, _WORD, _LINES = "bold cyan", "dim", "bold", "bright_black"
+_CONSTITUENT = "bold cyan"
+_TAG = "dim"
+_WORD = "bold"
+_LINES = "bright_black"
 
 
 @dataclass(frozen=True)
 class WholeDrawing:
-    """A drawing of any width, since rich cuts off text beyond the terminal's columns; print it with
-    `soft_wrap`.
-    """
+    """A drawing of any width, to print with `soft_wrap`."""
 
     root: Drawing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # By default, rich cuts off text beyond the terminal's columns.
         yield from console.render(self.root, options.update(width=1 << 20))
 
 

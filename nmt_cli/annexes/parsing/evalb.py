@@ -1,5 +1,4 @@
-"""Labelled bracketing recall, precision and F1 as computed by the program EVALB (Sekine and
-Collins, 1997).
+"""Labelled bracketing recall, precision and F1 as in the program EVALB (Sekine and Collins, 1997).
 
 Published parsing scores come from EVALB, the paper's 91.3 (section 6.3) among them. Its rules are
 reproduced exactly:
@@ -7,8 +6,8 @@ reproduced exactly:
 - Words under a deleted tag are removed before trees are compared. A wrong tag over a punctuation
   mark therefore changes the sentence length, which makes the sentence an error, unless QUOTE_LABEL
   lists the confused tags.
-- Sentences in error are excluded from all totals, as are those whose output has no word ("skip").
-  This raises the score; `BracketReport.strict` counts them as entirely wrong.
+- Sentences in error and sentences whose output has no word ("skip") are excluded from all totals.
+  This raises the score. `BracketReport.strict` counts them as entirely wrong.
 - Functional tags are removed from the labels of brackets (NP-SBJ=1 is NP) but not from
   part-of-speech tags.
 - An empty bracket does not count. The unlabelled bracket of `( (S ...))` counts. In a chain of
@@ -48,7 +47,7 @@ class _Leaf:
     tag: str
     word: str
     deleted: bool  # by its tag
-    # Among the words that are compared: 1 unless deleted; EVALB may restore a quote, even twice.
+    # Among the words that are compared: 1 unless deleted. EVALB may restore a quote, even twice.
     count: int
 
 
@@ -58,7 +57,7 @@ class _Bracket:
 
     label: str
     start: int
-    end: int = -1  # never closed
+    end: int | None = None  # None: it is never closed
 
 
 @dataclass
@@ -71,12 +70,13 @@ class _Sentence:
     readable: bool = True
 
     @property
-    def kept(self) -> list[_Leaf]:
+    def compared(self) -> list[_Leaf]:
+        """The leaves that are compared, each as often as it counts."""
         return [leaf for leaf in self.leaves for _ in range(leaf.count)]
 
 
 class _Span(NamedTuple):
-    """A bracket that counts, without functional tags. Start and end are in kept words."""
+    """A bracket that counts, without functional tags. Start and end are in compared words."""
 
     label: str
     start: int
@@ -92,7 +92,8 @@ def score_brackets(
     problems: list[Problem] = []
     stopped_at = None
     for number, (gold_line, test_line) in enumerate(zip(gold, test, strict=True), start=1):
-        gold_tree, test_tree = _read(gold_line, parameters), _read(test_line, parameters)
+        gold_tree = _read(gold_line, parameters)
+        test_tree = _read(test_line, parameters)
         row, errors = _compare(gold_tree, test_tree, number, parameters)
         problems += errors
         if len(problems) > parameters.max_error + 1:
@@ -100,16 +101,21 @@ def score_brackets(
             break
         rows.append(row)
         if row.status != VALID:
-            brackets, others = (len(_counting(tree, parameters)) for tree in (gold_tree, test_tree))
             row = Row(
-                number, row.length, WRONG, gold=brackets, test=others, words=len(gold_tree.kept)
+                number,
+                row.length,
+                WRONG,
+                gold=len(_counting(gold_tree, parameters)),
+                test=len(_counting(test_tree, parameters)),
+                words=len(gold_tree.compared),
             )
         strict_rows.append(row)
+    short_rows = [row for row in rows if row.length <= parameters.cutoff_length]
     return BracketReport(
         rows,
         problems,
         everything=figures(rows),
-        short=figures([row for row in rows if row.length <= parameters.cutoff_length]),
+        short=figures(short_rows),
         strict=figures(strict_rows),
         cutoff_length=parameters.cutoff_length,
         stopped_at=stopped_at,
@@ -134,10 +140,11 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
         label, word = token["label"], token["word"]
         if word is not None:
             deleted = label in parameters.deleted_labels
-            sentence.leaves.append(_Leaf(label, word, deleted, int(not deleted)))
+            sentence.leaves.append(_Leaf(label, word, deleted, count=int(not deleted)))
         elif label is not None:
-            open_brackets.append(_Bracket(label, len(sentence.leaves)))
-            sentence.brackets.append(open_brackets[-1])
+            bracket = _Bracket(label, len(sentence.leaves))
+            open_brackets.append(bracket)
+            sentence.brackets.append(bracket)
             depth += 1
         else:
             if depth < 0:
@@ -156,21 +163,26 @@ def _compare(
     gold: _Sentence, test: _Sentence, number: int, parameters: Parameters
 ) -> tuple[Row, list[Problem]]:
     """Return one row of the table and the errors, in EVALB's order."""
-    errors = [
-        Problem(number, error, name)
-        for name, tree in (("gold", gold), ("test", test))
-        for error in tree.errors
-    ]
+    errors = [Problem(number, error, "gold") for error in gold.errors]
+    errors += [Problem(number, error, "test") for error in test.errors]
     length = sum(leaf.tag not in parameters.deleted_for_length for leaf in gold.leaves)
     if not (gold.readable and test.readable):
         return Row(number, length, ERROR), errors
-    if not test.kept:
+    if not test.compared:
         return Row(number, length, SKIPPED), errors
-    if len(gold.kept) != len(test.kept):
+    if len(gold.compared) != len(test.compared):
         _restore_quotes(gold, test, parameters)
-    if mismatch := _mismatch(gold.kept, test.kept, parameters):
-        return Row(number, length, ERROR), [*errors, Problem(number, mismatch, "test")]
-    gold_spans, test_spans = _counting(gold, parameters), _counting(test, parameters)
+    gold_leaves = gold.compared
+    test_leaves = test.compared
+    mismatch = _mismatch(gold_leaves, test_leaves, parameters)
+    if mismatch is not None:
+        errors.append(Problem(number, mismatch, "test"))
+        return Row(number, length, ERROR), errors
+    gold_spans = _counting(gold, parameters)
+    test_spans = _counting(test, parameters)
+    correct_tags = 0
+    for gold_leaf, test_leaf in zip(gold_leaves, test_leaves, strict=True):
+        correct_tags += parameters.same_label(gold_leaf.tag, test_leaf.tag)
     row = Row(
         number,
         length,
@@ -179,48 +191,44 @@ def _compare(
         gold=len(gold_spans),
         test=len(test_spans),
         crossing=_crossings(gold_spans, test_spans),
-        words=len(gold.kept),
-        correct_tags=sum(
-            parameters.same_label(g.tag, t.tag) for g, t in zip(gold.kept, test.kept, strict=True)
-        ),
+        words=len(gold_leaves),
+        correct_tags=correct_tags,
     )
     return row, errors
 
 
 def _mismatch(gold: list[_Leaf], test: list[_Leaf], parameters: Parameters) -> str | None:
+    """Return EVALB's error if the words differ, and None if they are the same."""
     if len(gold) != len(test):
         return (
             f"length unmatch: gold has {len(gold)} words, test has {len(test)}, without words of "
-            "deleted "
-            "tags; both need the same words, and the same tags over punctuation"
+            "deleted tags; both need the same words, and the same tags over punctuation"
         )
-    for one, other in zip(gold, test, strict=True):
-        if not parameters.same_word(one.word, other.word):
-            return f"words unmatch: gold has {one.word}, test has {other.word}"
+    for gold_leaf, test_leaf in zip(gold, test, strict=True):
+        if not parameters.same_word(gold_leaf.word, test_leaf.word):
+            return f"words unmatch: gold has {gold_leaf.word}, test has {test_leaf.word}"
     return None
 
 
 def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Span]:
     """Return the brackets that count: not empty, and without a deleted label."""
+    places = [0, *accumulate(leaf.count for leaf in sentence.leaves)]
     restored = sum(leaf.count for leaf in sentence.leaves if leaf.deleted)
-    # The last: a bracket not closed.
-    place = [0, *accumulate(leaf.count for leaf in sentence.leaves), restored - 1]
-    spans = (
-        _Span(
-            re.split("[-=]", bracket.label, maxsplit=1)[0], place[bracket.start], place[bracket.end]
-        )
-        for bracket in sentence.brackets
-    )
-    return [
-        span
-        for span in spans
-        if span.start != span.end and not parameters.deletes_bracket(span.label)
-    ]
+    spans = []
+    for bracket in sentence.brackets:
+        label = re.split("[-=]", bracket.label, maxsplit=1)[0]
+        # EVALB gives brackets that are never closed the end -1, plus the number of restored quotes.
+        end = restored - 1 if bracket.end is None else places[bracket.end]
+        span = _Span(label, places[bracket.start], end)
+        if span.start != span.end and not parameters.deletes_bracket(span.label):
+            spans.append(span)
+    return spans
 
 
 def _matches(gold: list[_Span], test: list[_Span], parameters: Parameters) -> int:
-    """Count the gold brackets with a matching test bracket. Each test bracket matches once; the
-    first one is taken.
+    """Count the gold brackets with a matching test bracket.
+
+    Each test bracket matches once. The first one with the same span is taken.
     """
     unmatched: dict[tuple[int, int], list[str]] = {}
     for span in test:
@@ -239,25 +247,27 @@ def _matches(gold: list[_Span], test: list[_Span], parameters: Parameters) -> in
 def _crossings(gold: list[_Span], test: list[_Span]) -> int:
     """Count the test brackets that overlap a gold bracket while neither contains the other."""
     spans = {span[1:] for span in gold}
-    return sum(
-        any(a < t.start < b < t.end or t.start < a < t.end < b for a, b in spans) for t in test
-    )
+    crossings = 0
+    for t in test:
+        if any(a < t.start < b < t.end or t.start < a < t.end < b for a, b in spans):
+            crossings += 1
+    return crossings
 
 
 def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) -> None:
-    """Restore deleted quotes whose partner, at the same word in the other tree, is not deleted
-    (QUOTE_LABEL).
+    """Restore the quotes that are deleted in one tree only (QUOTE_LABEL).
+
+    A restored quote moves the places of later quotes: `_quotes` goes on with the changed count.
     """
-    for one, place in _quotes(test, parameters):
-        for other, other_place in _quotes(gold, parameters):
-            if one.deleted != other.deleted and place == other_place:
-                (one if one.deleted else other).count += 1
+    for test_leaf, test_place in _quotes(test, parameters):
+        for gold_leaf, gold_place in _quotes(gold, parameters):
+            if test_leaf.deleted != gold_leaf.deleted and test_place == gold_place:
+                deleted = test_leaf if test_leaf.deleted else gold_leaf
+                deleted.count += 1
 
 
 def _quotes(sentence: _Sentence, parameters: Parameters) -> Iterator[tuple[_Leaf, int]]:
-    """Yield the leaves that may be quotation marks, each with the place where it is or would be
-    restored.
-    """
+    """Yield the leaves that may be quotation marks, and the places where they are or would be."""
     place = 0
     for leaf in sentence.leaves:
         if leaf.tag in parameters.quote_labels and leaf.word in _QUOTES:

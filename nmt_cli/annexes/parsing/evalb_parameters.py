@@ -34,7 +34,7 @@ class Parameters:
     # The second half of the summary is about sentences of at most this many words.
     cutoff_length: int = 40
     labeled: int = 1  # 0: labels of brackets are not compared
-    # Words with these tags are removed; brackets so labelled do not count.
+    # Words with these tags are removed, and brackets with these labels do not count.
     deleted_labels: frozenset[str] = frozenset()
     # Words with these tags are not part of the length.
     deleted_for_length: frozenset[str] = frozenset()
@@ -50,9 +50,7 @@ class Parameters:
         return one == other or not self.equal_words.isdisjoint([(one, other), (other, one)])
 
     def deletes_bracket(self, label: str) -> bool:
-        """Whether a bracket with this label (without functional tags) or an equal one does not
-        count.
-        """
+        """Whether brackets with this label, without functional tags, do not count."""
         return any(self.same_label(label, deleted) for deleted in self.deleted_labels)
 
 
@@ -65,13 +63,15 @@ def read_parameters(path: Path) -> Parameters:
     """
     parameters = Parameters()
     for number, line in enumerate(read_lines(path), start=1):
-        setting = re.findall(r"\S+", line, re.ASCII)
-        if setting and not line.startswith("#") and setting[0] != _IGNORED:
-            parameters = _with_setting(parameters, *setting, place=f"{path}:{number}")
+        words = re.findall(r"\S+", line, re.ASCII)
+        if not words or line.startswith("#") or words[0] == _IGNORED:
+            continue
+        name, *values = words
+        parameters = _with_setting(parameters, name, values, place=f"{path}:{number}")
     return parameters
 
 
-def _with_setting(parameters: Parameters, name: str, *values: str, place: str) -> Parameters:
+def _with_setting(parameters: Parameters, name: str, values: list[str], place: str) -> Parameters:
     if name not in _ATTRIBUTES:
         raise DataError(
             f"{place}: {shown(name)} is not a parameter of EVALB. "
@@ -82,8 +82,10 @@ def _with_setting(parameters: Parameters, name: str, *values: str, place: str) -
         raise DataError(f"{place}: {name} takes {counted(takes, 'value')}, not {len(values)}")
     attribute = _ATTRIBUTES[name]
     value: Any = getattr(parameters, attribute)
-    if isinstance(value, frozenset):
-        value = value | {values[0] if takes == 1 else values}
+    if takes == 2:
+        value |= {tuple(values)}
+    elif isinstance(value, frozenset):
+        value |= {values[0]}
     elif re.fullmatch(r"[+-]?[0-9]{1,9}", values[0]):
         value = int(values[0])
     else:

@@ -1,16 +1,14 @@
-"""EVALB's figures, of one sentence and totals over sentences; and its output of both, character by
-character.
-"""
+"""EVALB's figures of a sentence and of all sentences, and its output, character by character."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# The status of a sentence. EVALB prints the first three. An excluded sentence is WRONG in the strict
+# scores.
 VALID, ERROR, SKIPPED, WRONG = range(4)
-"""The status of a sentence. EVALB prints the first three. WRONG is for excluded sentences in the
-strict scores.
-"""
 
 # The misspellings are EVALB's.
 _HEAD = """\
@@ -53,35 +51,51 @@ class Row:
     words: int = 0
     correct_tags: int = 0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all brackets match."""
+        return self.status == VALID and self.matched == self.gold == self.test
+
 
 def figures(rows: list[Row]) -> dict[str, float]:
-    """Return totals over sentences and the figures computed from them. A percentage of nothing is
-    0.
-    """
+    """Return totals over sentences and the figures computed from them."""
     counted = [row for row in rows if row.status in (VALID, WRONG)]
+    sentences = len(counted)
+    statuses = Counter(row.status for row in rows)
+
     matched = sum(row.matched for row in counted)
-    gold, test = sum(row.gold for row in counted), sum(row.test for row in counted)
-    words, correct_tags = (
-        sum(row.words for row in counted),
-        sum(row.correct_tags for row in counted),
-    )
-    recall, precision = percentage(matched, gold), percentage(matched, test)
-    complete = sum(row.status == VALID and row.matched == row.gold == row.test for row in counted)
+    gold = sum(row.gold for row in counted)
+    test = sum(row.test for row in counted)
+    complete = sum(row.is_complete for row in counted)
+    recall = percentage(matched, gold)
+    precision = percentage(matched, test)
+    f1 = 0.0
+    if matched > 0:
+        f1 = 2 * precision * recall / (precision + recall)
+
     crossing = sum(row.crossing for row in counted)
+    without_crossing = sum(row.crossing == 0 for row in counted)
+    with_few_crossing = sum(row.crossing <= 2 for row in counted)
+    average_crossing = 0.0
+    if sentences > 0:
+        average_crossing = crossing / sentences
+
+    words = sum(row.words for row in counted)
+    correct_tags = sum(row.correct_tags for row in counted)
     return {
         "recall": recall,
         "precision": precision,
-        "f1": 2 * precision * recall / (precision + recall) if matched else 0.0,
-        "complete_match": percentage(complete, len(counted)),
-        "average_crossing": crossing / len(counted) if counted else 0.0,
-        "no_crossing": percentage(sum(row.crossing == 0 for row in counted), len(counted)),
-        "two_or_less_crossing": percentage(sum(row.crossing <= 2 for row in counted), len(counted)),
+        "f1": f1,
+        "complete_match": percentage(complete, sentences),
+        "average_crossing": average_crossing,
+        "no_crossing": percentage(without_crossing, sentences),
+        "two_or_less_crossing": percentage(with_few_crossing, sentences),
         "crossing_brackets": crossing,
         "tagging_accuracy": percentage(correct_tags, words),
         "sentences": len(rows),
-        "error_sentences": sum(row.status == ERROR for row in rows),
-        "skipped_sentences": sum(row.status == SKIPPED for row in rows),
-        "valid_sentences": len(counted),
+        "error_sentences": statuses[ERROR],
+        "skipped_sentences": statuses[SKIPPED],
+        "valid_sentences": sentences,
         "matched_brackets": matched,
         "gold_brackets": gold,
         "test_brackets": test,
@@ -96,7 +110,7 @@ class Problem:
 
     line: int
     message: str
-    tree: str  # the file in error: "gold" or "test"; "test" if the two disagree
+    tree: str  # the file in error, "gold" or "test", and "test" if the two disagree
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,9 @@ class BracketReport:
 
 def percentage(part: int, whole: int) -> float:
     """Return 100 part / whole, and 0 if `whole` is 0."""
-    return 100.0 * part / whole if whole > 0 else 0.0
+    if whole == 0:
+        return 0.0
+    return 100.0 * part / whole
 
 
 def evalb_output(report: BracketReport) -> str:
@@ -126,28 +142,33 @@ def evalb_output(report: BracketReport) -> str:
     table = _HEAD + _RULE + "".join(f"{table_row(row)}\n" for row in report.rows)
     if report.stopped_at is not None:
         return table
-    divisible = report.everything["gold_brackets"] and report.everything["test_brackets"]
-    totals = f"{_BRACKETS if divisible else ''}{_TAGS}".format_map(report.everything)
+    totals = _TAGS.format_map(report.everything)
+    if report.everything["gold_brackets"] and report.everything["test_brackets"]:
+        totals = _BRACKETS.format_map(report.everything) + totals
     return table + _RULE + totals + summary(report)
 
 
 def table_row(row: Row) -> str:
     """Return the line of one sentence."""
-    recall, precision = percentage(row.matched, row.gold), percentage(row.matched, row.test)
+    recall = percentage(row.matched, row.gold)
+    precision = percentage(row.matched, row.test)
+    accuracy = percentage(row.correct_tags, row.words)
     return (
         f"{row.number:4d}  {row.length:3d}    {row.status:d}  {recall:6.2f} {precision:6.2f}   "
         f"{row.matched:3d}    {row.gold:3d}  {row.test:3d}    {row.crossing:3d}   "
-        f"{row.words:4d}  {row.correct_tags:4d}   {percentage(row.correct_tags, row.words):6.2f}"
+        f"{row.words:4d}  {row.correct_tags:4d}   {accuracy:6.2f}"
     )
 
 
 def summary(report: BracketReport) -> str:
-    """Return the summary of all sentences and of those up to the cut-off length."""
-    parts = []
-    for found in (report.everything, report.short):
-        # EVALB divides 0 by 0.
-        f1 = f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"
-        parts.append(_SUMMARY.format(**found, fmeasure=f1))
-    return (
-        f"=== Summary ===\n\n-- All --\n{parts[0]}\n-- len<={report.cutoff_length} --\n{parts[1]}"
-    )
+    """Return the summaries of all sentences and of short sentences."""
+    everything = _summary_of(report.everything)
+    short = _summary_of(report.short)
+    return f"=== Summary ===\n\n-- All --\n{everything}\n-- len<={report.cutoff_length} --\n{short}"
+
+
+def _summary_of(scores: Mapping[str, float]) -> str:
+    fmeasure = f"{scores['f1']:6.2f}"
+    if not scores["matched_brackets"]:
+        fmeasure = "  -nan"  # EVALB divides 0 by 0
+    return _SUMMARY.format(**scores, fmeasure=fmeasure)

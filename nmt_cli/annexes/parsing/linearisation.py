@@ -1,10 +1,11 @@
-"""Trees as sequences of symbols and back, in two forms. Both leave out the root TOP, which every
-tree has.
+"""Trees as sequences of symbols and back, in two forms.
+
+Both forms leave out the root TOP, which every tree has.
 
 `vinyals` (Vinyals et al. 2015, followed by section 6.3 of the paper): `(S (NP XX XX )NP (VP XX )VP
-)S`. Every word is XX; opening and closing brackets carry labels.
+)S`. Every word is XX. Opening and closing brackets carry labels.
 
-`authors` (the code of the paper's authors): `S NP DT NN /NP VP VBZ /VP /S`. Every word is its tag;
+`authors` (the code of the paper's authors): `S NP DT NN /NP VP VBZ /VP /S`. Every word is its tag.
 `/NP` ends a constituent. To tell labels from tags, this form needs the labels of the treebank. Two
 marks resolve conflicts: `~X` is a tag that looks like a label or begins with a mark, and `~(X` is a
 label that is not in the treebank.
@@ -58,9 +59,13 @@ class Vinyals(Linearisation):
     def meaning(self, symbol: str) -> Event | None:
         if symbol == UNKNOWN_TAG:
             return Leaf(symbol, "")
-        if symbol[:1] not in ("(", ")") or not _NAME.fullmatch(symbol, 1):
+        if not _NAME.fullmatch(symbol, 1):
             return None
-        return Open(symbol[1:]) if symbol.startswith("(") else Close(symbol[1:])
+        if symbol.startswith("("):
+            return Open(symbol[1:])
+        if symbol.startswith(")"):
+            return Close(symbol[1:])
+        return None
 
 
 @dataclass(frozen=True)
@@ -76,16 +81,26 @@ class Authors(Linearisation):
             case Close(label):
                 return f"/{label}"
             case Leaf(tag, _):
-                return f"~{tag}" if _needs_mark(tag) or tag in self.labels else tag
+                needs_mark = _needs_mark(tag) or tag in self.labels
+                return f"~{tag}" if needs_mark else tag
 
     def meaning(self, symbol: str) -> Event | None:
-        marked_label, marked, ending = (symbol.startswith(mark) for mark in ("~(", "~", "/"))
-        name = symbol[2 if marked_label else 1 if marked or ending else 0 :]
-        if not _NAME.fullmatch(name) or symbol in SPECIAL_SYMBOLS:
+        event: Event
+        if symbol.startswith("~("):
+            name = symbol[2:]
+            event = Open(name)
+        elif symbol.startswith("~"):
+            name = symbol[1:]
+            event = Leaf(name, "")
+        elif symbol.startswith("/"):
+            name = symbol[1:]
+            event = Close(name)
+        else:
+            name = symbol
+            event = Open(name) if self._is_label(name) else Leaf(name, "")
+        if symbol in SPECIAL_SYMBOLS or not _NAME.fullmatch(name):
             return None
-        if ending:
-            return Close(name)
-        return Open(name) if marked_label or self._is_label(symbol) else Leaf(name, "")
+        return event
 
     def _is_label(self, symbol: str) -> bool:
         return symbol in self.labels and not _needs_mark(symbol)
@@ -98,15 +113,19 @@ def _needs_mark(name: str) -> bool:
 def repair(
     symbols: Iterable[str], words: Sequence[str], form: Linearisation
 ) -> tuple[Tree, dict[str, int]]:
-    """Return the tree described by `symbols` over exactly `words`, and the number of repairs of
-    each kind.
+    """Return the tree described by `symbols` over exactly `words`, and counts of repairs by kind.
 
-    The kinds: meaningless: symbols without meaning, dropped. mismatched: closing brackets of a
-        constituent that is not open; the innermost one is closed instead. unopened: closing
-        brackets while no constituent is open, dropped. unclosed: closing brackets added. empty:
-        constituents without a word, dropped. surplus words: leaves beyond the number of words,
-        dropped. missing words: words without a leaf, added to the last outermost constituent. flat:
-        1 if there was no leaf at all; all words are then the children of one constituent S.
+    The kinds of repairs:
+
+    - meaningless: symbols without meaning, dropped.
+    - mismatched: closing brackets of a constituent that is not open. The innermost one is closed
+      instead.
+    - unopened: closing brackets while no constituent is open, dropped.
+    - unclosed: closing brackets added.
+    - empty: constituents without a word, dropped.
+    - surplus words: leaves beyond the number of words, dropped.
+    - missing words: words without a leaf, added to the last outermost constituent.
+    - flat: 1 if there was no leaf at all. All words are then the children of one constituent S.
     """
     builder = _Builder(words)
     for symbol in symbols:
@@ -154,7 +173,7 @@ class _Builder:
         self._close()
 
     def _close(self) -> None:
-        """End the innermost constituent; remove it if it is empty."""
+        """End the innermost constituent, or remove it if it is empty."""
         label = self.stack.pop()
         if isinstance(self.events[-1], Open):
             self.events.pop()
@@ -174,7 +193,9 @@ class _Builder:
         if self.stack:
             self.events += missing
             self._close()
+        elif self.events and isinstance(self.events[-1], Close):
+            last = self.events.pop()
+            self.events += [*missing, last]
         else:
-            end = len(self.events) - bool(self.events and isinstance(self.events[-1], Close))
-            self.events[end:end] = missing
+            self.events += missing
         return self.events

@@ -12,26 +12,34 @@ from nmt_cli.annexes.parsing.linearisation import Authors, Linearisation, Vinyal
 from nmt_cli.annexes.parsing.trees import Close, Event, Leaf, Open, Tree
 
 LINEARISATIONS = ("vinyals", "authors")
-_SPARE_DEPTH, _SPARE_OPENS = 10, 2  # new sentences may have deeper trees than the treebank
+# New sentences may have deeper trees than the treebank.
+_SPARE_DEPTH = 10
+_SPARE_OPENS = 2
 
 
 @dataclass(frozen=True)
 class TreeLimits:
-    """The maximum number of constituents around a word (without the root), and of constituents
-    opened in a row.
-    """
+    """The largest numbers of constituents in a tree."""
 
-    depth: int
-    opens_in_row: int
+    depth: int  # constituents around a word, without the root
+    opens_in_row: int  # constituents opened in a row
 
     def including(self, tree: Tree) -> TreeLimits:
         """Return the limits extended to allow `tree`."""
-        deepest, longest = self.depth, self.opens_in_row
-        depth = in_row = 0
+        deepest = self.depth
+        longest = self.opens_in_row
+        depth = 0
+        opens_in_row = 0
         for event in tree.events[1:-1]:
-            depth += isinstance(event, Open) - isinstance(event, Close)
-            in_row = in_row + 1 if isinstance(event, Open) else 0
-            deepest, longest = max(deepest, depth), max(longest, in_row)
+            if isinstance(event, Open):
+                depth += 1
+                opens_in_row += 1
+                deepest = max(deepest, depth)
+                longest = max(longest, opens_in_row)
+            else:
+                opens_in_row = 0
+                if isinstance(event, Close):
+                    depth -= 1
         return TreeLimits(deepest, longest)
 
 
@@ -46,34 +54,43 @@ class TreeSymbols:
 
     @classmethod
     def of(cls, trees: Iterable[Tree], form: str) -> TreeSymbols:
-        """Collect the symbols of cleaned trees; `trees` is iterated once."""
+        """Collect the symbols of cleaned trees. `trees` is iterated once."""
         events: Counter[Event] = Counter()
         limits = TreeLimits(1, 1)
         for tree in trees:
-            events.update(Leaf(e.tag, "") if isinstance(e, Leaf) else e for e in tree.events[1:-1])
+            for event in tree.events[1:-1]:
+                if isinstance(event, Leaf):
+                    event = Leaf(event.tag, "")
+                events[event] += 1
             limits = limits.including(tree)
         labels = frozenset(event.label for event in events if isinstance(event, Open))
         limits = TreeLimits(limits.depth + _SPARE_DEPTH, limits.opens_in_row + _SPARE_OPENS)
-        empty = cls(form, labels, (), limits)
+        linearisation = _linearisation(form, labels)
         counts: Counter[str] = Counter()
         for event, count in events.items():
-            counts[empty.linearisation.symbol(event)] += count
-        return cls(
-            form,
-            labels,
-            tuple(sorted(counts, key=lambda symbol: (-counts[symbol], symbol))),
-            limits,
-        )
+            counts[linearisation.symbol(event)] += count
+        symbols = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
+        return cls(form, labels, tuple(symbols), limits)
 
     @cached_property
     def linearisation(self) -> Linearisation:
-        return Vinyals() if self.form == "vinyals" else Authors(self.labels)
+        return _linearisation(self.form, self.labels)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"labels": sorted(self.labels), "symbols": list(self.symbols)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TreeSymbols:
-        """Restore what `to_json` returned; raise KeyError or TypeError if it is damaged."""
+        """Restore the content that `to_json` returned.
+
+        Raises:
+            KeyError, TypeError: it is damaged.
+        """
         limits = TreeLimits(**content["limits"])
         return cls(content["form"], frozenset(content["labels"]), tuple(content["symbols"]), limits)
+
+
+def _linearisation(form: str, labels: frozenset[str]) -> Linearisation:
+    if form == "vinyals":
+        return Vinyals()
+    return Authors(labels)

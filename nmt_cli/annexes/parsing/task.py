@@ -1,6 +1,4 @@
-"""Constituency parsing (section 6.3): sentences to ids, ids to trees over the words of the
-sentence.
-"""
+"""Constituency parsing (section 6.3): sentences to ids, and ids to trees over their words."""
 
 from __future__ import annotations
 
@@ -112,17 +110,18 @@ class ParsingTask(VocabularyTask):
     def rejection(self, example: Example) -> str | None:
         if "\0" in example.source:
             return NUL
-        longest = self.config.max_words
-        return TOO_LONG if longest and len(line_words(example.source)) > longest else None
+        limit = self.config.max_words
+        if limit > 0 and len(line_words(example.source)) > limit:
+            return TOO_LONG
+        return None
 
     def normalise(self, example: Example) -> tuple[str, str]:
         return _sentence(example.source), example.target
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        words = self.learned(words for words, _ in pairs)
-        self._set(
-            words, TreeSymbols.of((line_tree(tree) for _, tree in pairs), self.config.linearisation)
-        )
+        words = self.learned(sentence for sentence, _ in pairs)
+        trees = (line_tree(tree) for _, tree in pairs)
+        self._set(words, TreeSymbols.of(trees, self.config.linearisation))
 
     def adopt_vocabularies(self, saved: ParsingTask) -> None:
         self._set(saved.words, saved.trees)
@@ -131,7 +130,8 @@ class ParsingTask(VocabularyTask):
         return {"words": subwords.save(self.words, folder, "words"), "trees": self.trees.to_json()}
 
     def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
-        self._set(subwords.load(folder, content["words"]), TreeSymbols.from_json(content["trees"]))
+        words = subwords.load(folder, content["words"])
+        self._set(words, TreeSymbols.from_json(content["trees"]))
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return self.words, subwords.WholeTokens([*SPECIAL_SYMBOLS, *self.trees.symbols])
@@ -168,9 +168,7 @@ class ParsingTask(VocabularyTask):
         return self.repaired(ids, source)[0]
 
     def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
-        """Return a tree over exactly the words of the line `source`, whatever the ids are, and its
-        repairs.
-        """
+        """Return a tree over exactly the words of the line `source`, and its repairs."""
         words = line_words(source)
         if not words:
             return "", {}
@@ -180,8 +178,9 @@ class ParsingTask(VocabularyTask):
 
     def meanings(self) -> list[Event | None]:
         """Return what each target id stands for in a tree."""
-        meanings = map(self.trees.linearisation.meaning, self.trees.symbols)
-        return [*[None] * (len(self._pieces) - len(self.trees.symbols)), *meanings]
+        meanings = [self.trees.linearisation.meaning(symbol) for symbol in self.trees.symbols]
+        others = len(self._pieces) - len(meanings)  # special symbols, or words
+        return [None] * others + meanings
 
     def drawing(self, text: str) -> Any:
         from nmt_cli.annexes.parsing.drawing import drawn
@@ -193,19 +192,22 @@ class ParsingTask(VocabularyTask):
         return source_length + 300
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return labelled bracketing under COLLINS.prm with gold tags; sentences that EVALB
-        excludes are wrong.
+        """Return labelled bracketing under COLLINS.prm with gold tags.
+
+        Sentences that EVALB excludes count as wrong.
         """
         parameters = dataclasses.replace(COLLINS, max_error=len(references))
-        tagged = (
-            retagged(test, gold) or test for test, gold in zip(hypotheses, references, strict=True)
-        )
+        pairs = zip(hypotheses, references, strict=True)
+        tagged = (retagged(test, gold) or test for test, gold in pairs)
         scores = score_brackets(tagged, references, parameters).strict
         return {name: scores[name] for name in ("f1", "precision", "recall", "complete_match")}
 
     def _set(self, words: Vocabulary, trees: TreeSymbols) -> None:
-        self.words, self.trees = words, trees
-        before = words.pieces(range(len(words))) if self.shared_vocabulary else SPECIAL_SYMBOLS
+        self.words = words
+        self.trees = trees
+        before: Sequence[str] = SPECIAL_SYMBOLS
+        if self.shared_vocabulary:
+            before = words.pieces(range(len(words)))
         self._pieces = [*before, *trees.symbols]  # the written form of each target id
         self._ids = {symbol: i for i, symbol in enumerate(trees.symbols, len(before))}
 

@@ -20,10 +20,8 @@ from typing import NamedTuple
 from nmt_cli.errors import DataError, shown
 from nmt_cli.files.text import existing_file, read_lines, without_compression
 
+# Endings of treebank files, compressed or not. Other files in a treebank's directories are ignored.
 TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
-"""Endings of treebank files, compressed or not; other files in a treebank's directories are
-ignored.
-"""
 
 ROOT_LABEL = "TOP"  # the label of the root of every cleaned tree
 # Labels of outermost constituents that are replaced by the root.
@@ -76,10 +74,13 @@ class Tree:
 
     def with_tags(self, tags: Iterable[str]) -> Tree:
         """Return the tree with other tags, one for each word."""
-        tag = iter(tags)
-        return Tree(
-            tuple(Leaf(next(tag), e.word) if isinstance(e, Leaf) else e for e in self.events)
-        )
+        new_tags = iter(tags)
+        events: list[Event] = []
+        for event in self.events:
+            if isinstance(event, Leaf):
+                event = Leaf(next(new_tags), event.word)
+            events.append(event)
+        return Tree(tuple(events))
 
 
 class PlacedTree(NamedTuple):
@@ -90,35 +91,38 @@ class PlacedTree(NamedTuple):
 
 
 def treebank_files(name: str) -> list[Path]:
-    """Return the file `name`, plain or compressed, or all treebank files below the directory
-    `name`, sorted by path.
+    """Return the file `name`, or all treebank files below the directory `name`, sorted by path.
+
+    Files may be compressed.
 
     Raises:
         DataError: there is no such file or directory, or the directory has no treebank file.
     """
-    path = Path(name)
-    if path.is_dir():
-        files = (p for p in path.rglob("*") if p.is_file())
-        found = sorted(p for p in files if without_compression(p.name).endswith(TREEBANK_ENDINGS))
-        if not found:
-            raise DataError(
-                f"{path}: no file in this directory or below ends in "
-                f"{', '.join(TREEBANK_ENDINGS)}, compressed or not"
-            )
-        return found
-    return [existing_file(name)]
+    folder = Path(name)
+    if not folder.is_dir():
+        return [existing_file(name)]
+    files = []
+    for path in folder.rglob("*"):
+        if path.is_file() and without_compression(path.name).endswith(TREEBANK_ENDINGS):
+            files.append(path)
+    if not files:
+        raise DataError(
+            f"{folder}: no file in this directory or below ends in "
+            f"{', '.join(TREEBANK_ENDINGS)}, compressed or not"
+        )
+    return sorted(files)
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
-    """Yield the trees in `lines` of the file `name`; a tree may span lines.
+    """Yield the trees in `lines` of the file `name`. A tree may span lines.
 
     Raises:
         DataError: unbalanced brackets, text outside brackets, a word without a tag, or an empty
             bracket. The message names the file and the line.
     """
     reader = _TreeReader()
-    # Of the tree: the line of its first bracket, and the label or bracket after it.
-    start, beginning = (0, "")
+    start = 0  # the line of the tree's first bracket
+    beginning = ""  # the label or bracket after the tree's first bracket
     for number, line in enumerate(lines, start=1):
         tokens = _TOKEN.findall(line)
         # The outermost brackets of a treebank's trees begin alike, and are not indented.
@@ -129,7 +133,8 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
             raise _not_closed(name, start, f"at line {number}")
         for position, token in enumerate(tokens):
             if not reader.inside:
-                start, beginning = number, "".join(tokens[position + 1 : position + 2])
+                start = number
+                beginning = "".join(tokens[position + 1 : position + 2])
             try:
                 complete = reader.read(token)
             except ValueError as error:
@@ -163,7 +168,7 @@ class _TreeReader:
         return self.texts is not None or bool(self.labels)
 
     def read(self, token: str) -> bool:
-        """Read one token; return whether it completes a tree."""
+        """Read one token. Return whether it completes a tree."""
         if token == "(":
             self._open()
         elif token == ")":
@@ -208,43 +213,49 @@ def _untagged(word: str) -> ValueError:
 
 
 def line_tree(line: str) -> Tree:
-    """Return the one tree of a line; raise DataError as `parse_trees`, or if there is no tree or
-    are several.
+    """Return the one tree of a line.
+
+    Raises:
+        DataError: as `parse_trees`, or the line has no tree or several.
     """
-    placed = list(parse_trees([line], "tree"))
-    if len(placed) != 1:
-        raise DataError(f"expected one tree on the line, found {len(placed)}")
-    return placed[0].tree
+    trees = list(parse_trees([line], "tree"))
+    if len(trees) != 1:
+        raise DataError(f"expected one tree on the line, found {len(trees)}")
+    return trees[0].tree
 
 
 def clean(tree: Tree) -> Tree | None:
-    """Return the tree without traces, empty constituents, functional tags and indices, under the
-    root TOP.
+    """Return the tree, under the root TOP, with the constituents that EVALB compares.
 
-    NP-SBJ-1 and NP=2 become NP, PRT|ADVP becomes PRT; part-of-speech tags are unchanged. Unlabelled
-    constituents inside the tree are removed, their children kept. The result has the constituents
-    that EVALB compares.
+    Traces, empty constituents, functional tags and indices are removed: NP-SBJ-1 and NP=2 become
+    NP, PRT|ADVP becomes PRT. Part-of-speech tags are unchanged. Unlabelled constituents inside the
+    tree are removed, and their children stay.
 
     Returns:
         None if no word is left.
     """
-    kept: list[Event] = [Open(ROOT_LABEL)]
+    events: list[Event] = [Open(ROOT_LABEL)]
     open_labels: list[str] = []  # "" for constituents that are removed
     for event in tree.events:
         match event:
             case Open(label):
                 label = _FUNCTION.split(label, maxsplit=1)[0] or label  # -LRB- stays
-                open_labels.append("" if label in WRAPPERS and not any(open_labels) else label)
-                if open_labels[-1]:
-                    kept.append(Open(label))
+                if label in WRAPPERS and not any(open_labels):
+                    label = ""
+                open_labels.append(label)
+                if label:
+                    events.append(Open(label))
             case Leaf(tag, word) if tag != TRACE_TAG:
-                kept.append(Leaf(tag, word.replace(" ", _NO_BREAK_SPACE)))
-            case Close() if label := open_labels.pop():
-                if isinstance(kept[-1], Open):
-                    kept.pop()  # it is empty
-                else:
-                    kept.append(Close(label))
-    return Tree((*kept, Close(ROOT_LABEL))) if len(kept) > 1 else None
+                events.append(Leaf(tag, word.replace(" ", _NO_BREAK_SPACE)))
+            case Close():
+                label = open_labels.pop()
+                if label and isinstance(events[-1], Open):
+                    events.pop()  # it is empty
+                elif label:
+                    events.append(Close(label))
+    if len(events) == 1:
+        return None
+    return Tree((*events, Close(ROOT_LABEL)))
 
 
 def read_clean_trees(
@@ -277,31 +288,33 @@ def tree_line(tree: Tree) -> str:
 
 
 def line_words(line: str) -> list[str]:
-    """Return the words of an input line, separated by ASCII white space, with round brackets as
-    -LRB- and -RRB-.
-    """
+    """Return the words of an input line, with round brackets as -LRB- and -RRB-."""
     return re.findall(r"[^ \t\n\v\f\r]+", line.replace("(", "-LRB-").replace(")", "-RRB-"))
 
 
 def retagged(test: str, gold: str) -> str | None:
-    """Return the tree in the line `test` with the tags of the tree in the line `gold`; traces are
-    ignored.
+    """Return the tree in the line `test` with the tags of the tree in the line `gold`.
+
+    Traces are ignored.
 
     Returns:
         None if one of the lines is not one well-formed tree, or the words differ.
     """
     try:
-        tree, gold_tree = line_tree(test), line_tree(gold)
+        tree = line_tree(test)
+        gold_tree = line_tree(gold)
     except DataError:
         return None
-    leaves = [leaf for leaf in gold_tree.leaves if leaf.tag != TRACE_TAG]
-    if [leaf.word for leaf in tree.leaves if leaf.tag != TRACE_TAG] != [
-        leaf.word for leaf in leaves
-    ]:
+    leaves = _without_traces(tree.leaves)
+    gold_leaves = _without_traces(gold_tree.leaves)
+    if [leaf.word for leaf in leaves] != [leaf.word for leaf in gold_leaves]:
         return None
-    tags = iter(leaves)
-    return tree_line(
-        tree.with_tags(
-            TRACE_TAG if leaf.tag == TRACE_TAG else next(tags).tag for leaf in tree.leaves
-        )
-    )
+    gold_tags = iter(leaf.tag for leaf in gold_leaves)
+    tags = []
+    for leaf in tree.leaves:
+        tags.append(TRACE_TAG if leaf.tag == TRACE_TAG else next(gold_tags))
+    return tree_line(tree.with_tags(tags))
+
+
+def _without_traces(leaves: list[Leaf]) -> list[Leaf]:
+    return [leaf for leaf in leaves if leaf.tag != TRACE_TAG]
