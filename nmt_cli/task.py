@@ -25,8 +25,7 @@ class Example(NamedTuple):
 
 
 class Task(ABC):
-    """Text to ids and back, and the score of outputs. A task is saved in prepared data and in every
-    checkpoint.
+    """Text to ids and back, and scores of outputs. Prepared data and checkpoints have their task.
 
     `nmt prepare` builds a task without vocabularies, calls the first group of methods in the order
     below, and copies the task to worker processes, so it must be picklable. Training and decoding
@@ -51,36 +50,35 @@ class Task(ABC):
 
     @abstractmethod
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
-        """Yield the raw pairs of `prefix`, the same at each call; pass the bytes read since last
-        time to `consumed`.
+        """Yield the raw pairs of `prefix`, the same at each call.
+
+        `consumed` is called with the number of bytes read since its last call.
         """
 
     def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Sized]:
-        """Yield the pairs of `read` in blocks of fixed sizes, which `examples` decodes in a worker
-        process.
+        """Yield the pairs of `read` in blocks of fixed sizes, whose length is the number of pairs.
 
-        The length of a block is its number of pairs. A task whose `read` takes long may override
-        both.
+        A task whose `read` takes long may override this and `examples`.
         """
         stream = self.read(prefix, consumed)
-        while block := list(islice(stream, 1000)):
+        block = list(islice(stream, 1000))
+        while block:
             yield block
+            block = list(islice(stream, 1000))
 
     def examples(self, block: Any) -> list[Example]:
-        """Return the pairs of a block."""
+        """Return the pairs of a block. Runs in worker processes."""
         return list(block)
 
     def look_ahead(self, training: Iterable[str], held_out: Iterable[str], adopted: bool) -> None:  # noqa: B027
         """Read what must be known of training and held-out text before its first pass.
 
         Raises:
-            UsageError: vocabularies are `adopted`, and lack something of it.
+            UsageError: the vocabularies are `adopted`, and lack something that the text has.
         """
 
     def rejection(self, example: Example) -> str | None:
-        """Return a short reason to drop the pair from the training set, or None. Called for every
-        pair.
-        """
+        """Return a short reason to drop the pair from the training set, or None."""
         return None
 
     @property
@@ -94,23 +92,21 @@ class Task(ABC):
 
     @abstractmethod
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Learn the vocabularies from normalised pairs, at least one; `pairs` may be iterated
-        several times.
-        """
+        """Learn the vocabularies from normalised pairs, one or more. They can be iterated again."""
 
     @abstractmethod
     def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
-        """Take the vocabularies of `saved`, a loaded task of the same class, instead of learning
-        them.
+        """Take the vocabularies of `saved`, a loaded task of the same class.
 
-        Raise a UsageError if they contradict the settings; `chosen` names the settings that the
-        user gave.
+        Args:
+            chosen: the names of the settings that the user gave.
+
+        Raises:
+            UsageError: the vocabularies contradict the settings.
         """
 
     def describe(self) -> dict[str, Any]:
-        """Return the task's entry in the manifest: settings, library versions, vocabulary
-        fingerprints.
-        """
+        """Return the entry in the manifest: settings, versions of libraries, vocabularies."""
         return {"name": self.name}
 
     @abstractmethod
@@ -134,18 +130,16 @@ class Task(ABC):
 
     @property
     def shared_vocabulary(self) -> bool:
-        """Whether source and target ids mean the same, so that one matrix serves all embeddings
-        (section 3.4).
-        """
+        """Whether source and target ids mean the same. Then embeddings share one matrix (3.4)."""
         return False
 
     def text_of(self, line: str) -> str:
-        """Return the text of a line, without what is none, such as tags."""
+        """Return a line without parts that are not text, such as tags."""
         return line
 
     @property
     def never_generated(self) -> int:
-        """The number of the last target ids that outputs do not have."""
+        """The number of ids, the last of the target vocabulary, that outputs do not have."""
         return 0
 
     @property
@@ -179,38 +173,32 @@ class Task(ABC):
 
     def difference(self, other: Task) -> str | None:
         """Return what gives a text other ids in `other`, such as "source vocabulary", or None."""
-        ours, theirs = (
-            task.source_tokens(range(task.source_vocabulary_size)) for task in (self, other)
-        )
-        if self.name != other.name or ours != theirs:
+        sources = self.source_tokens(range(self.source_vocabulary_size))
+        other_sources = other.source_tokens(range(other.source_vocabulary_size))
+        if self.name != other.name or sources != other_sources:
             return "source vocabulary"
-        ours, theirs = (
-            task.target_tokens(range(task.target_vocabulary_size)) for task in (self, other)
-        )
-        return None if ours == theirs else "target vocabulary"
+        targets = self.target_tokens(range(self.target_vocabulary_size))
+        other_targets = other.target_tokens(range(other.target_vocabulary_size))
+        if targets != other_targets:
+            return "target vocabulary"
+        return None
 
     @abstractmethod
     def decode_target(self, ids: Sequence[int], source: str) -> str:
         """Return the output line for the ids of a hypothesis; `source` is the input line."""
 
     def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
-        """Return the output line and the number of repairs of each kind, for tasks that correct
-        malformed outputs.
-        """
+        """Return the output line, with malformed outputs corrected, and repairs by kind."""
         return self.decode_target(ids, source), {}
 
     def drawing(self, text: str) -> Any:
-        """Return an output line as a rich renderable for terminals, or None to print the line
-        itself.
-        """
+        """Return an output line as a rich renderable for terminals; None: print the line itself."""
         return None
 
     def max_length(self, source_length: int) -> int:
-        """Return the maximum output length for a source of that many ids (section 6.1: input length
-        + 50).
-        """
+        """Return the maximum output length: input length + 50 (section 6.1), in ids."""
         return source_length + 50
 
     @abstractmethod
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return corpus scores by name, of output lines against raw reference lines."""
+        """Return corpus scores of output lines against raw reference lines, by name."""

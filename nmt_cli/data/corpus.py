@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 SIDES = ("source", "target")
 SPLITS = ("train", "valid", "test")
-RAW_SPLITS = ("valid", "test")  # their raw lines are kept in `valid.source.txt` and so on
+RAW_SPLITS = ("valid", "test")  # whose raw lines are in `valid.source.txt` and so on
 
 _OFFSET = np.dtype("<i8")
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
@@ -55,25 +55,25 @@ class Pairs(Protocol):
     target_lengths: Any  # [pairs]
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
-        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many
-        each has.
-        """
+        """Return these sentences' ids in one array, without BOS and EOS, and how many each has."""
 
 
 def ids_dtype(vocabulary_size: int) -> np.dtype[Any]:
     """Return the narrowest type for the ids of a vocabulary of that size."""
-    return _DTYPES["uint16" if vocabulary_size <= 1 << 16 else "uint32"]
+    if vocabulary_size <= 1 << 16:
+        return _DTYPES["uint16"]
+    return _DTYPES["uint32"]
 
 
 def _files(split: str) -> tuple[str, ...]:
     """Return the endings of the files of each side."""
-    return ("ids", "offsets", "txt") if split in RAW_SPLITS else ("ids", "offsets")
+    if split in RAW_SPLITS:
+        return ("ids", "offsets", "txt")
+    return ("ids", "offsets")
 
 
 class Lengths:
-    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when
-    they are indexed.
-    """
+    """The lengths of one side's sentences, EOS included, computed from the offsets when indexed."""
 
     def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
         self._offsets = offsets
@@ -93,9 +93,10 @@ class Corpus:
     target_lengths: Lengths | Ids
 
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
-        self.split, self._data = split, data
-        self._sums: dict[Path, str] = {}
-        self._sides: dict[str, tuple[Ids, Ids]] = {}
+        self.split = split
+        self._data = data
+        self._sums: dict[Path, str] = {}  # SHA-256
+        self._sides: dict[str, tuple[Ids, Ids]] = {}  # ids and offsets
         try:
             self._sentences = operator.index(description["sentences"])
             self.parts = _parts(description, data, self._sentences)
@@ -103,20 +104,18 @@ class Corpus:
                 about = description[side]
                 for name in _files(split):
                     self._sums[self._path(side, name)] = str(about["files"][name]["sha256"])
-                self._sides[side] = self._mapped_side(
-                    side, _DTYPES[about["dtype"]], operator.index(about["tokens"])
-                )
+                tokens = operator.index(about["tokens"])
+                self._sides[side] = self._mapped_side(side, _DTYPES[about["dtype"]], tokens)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise DataError(
                 f"{data / MANIFEST}: damaged: the entry {split}: {shown(error)}; {_AGAIN}"
             ) from error
-        self.source_lengths, self.target_lengths = (
-            Lengths(offsets) for _, offsets in self._sides.values()
-        )
+        self.source_lengths = Lengths(self._sides["source"][1])
+        self.target_lengths = Lengths(self._sides["target"][1])
         described = [checksum for path, checksum in self._sums.items() if path.suffix != ".txt"]
         if any(part.weight != 1 for part in self.parts):
             described += [str((part.first, part.end, part.weight)) for part in self.parts]
-        self.fingerprint = hashlib.sha256("\n".join(described).encode()).hexdigest()
+        self.fingerprint = _sha256(described)
         """SHA-256 over the SHA-256 of the split's files in the manifest, and over its weights."""
 
     @classmethod
@@ -128,8 +127,10 @@ class Corpus:
         """
         splits = read_manifest(data).get("splits")
         if not isinstance(splits, dict) or not isinstance(splits.get(split), dict):
-            hint = f"; run nmt prepare with --{split} PREFIX" if split in SPLITS else ""
-            raise DataError(f"{data}: has no {split} text{hint}")
+            message = f"{data}: has no {split} text"
+            if split in SPLITS:
+                message += f"; run nmt prepare with --{split} PREFIX"
+            raise DataError(message)
         return cls(data, split, splits[split])
 
     def __len__(self) -> int:
@@ -143,13 +144,12 @@ class Corpus:
         return self.ids("target", [i])[0]
 
     def ids(self, side: str, indices: Sequence[int] | Indices) -> tuple[Ids, Indices]:
-        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many
-        each has.
-        """
-        return gathered(*self._sides[side], np.asarray(indices))
+        """Return these sentences' ids in one array, without BOS and EOS, and how many each has."""
+        ids, offsets = self._sides[side]
+        return gathered(ids, offsets, np.asarray(indices))
 
     def raw_lines(self, side: str) -> list[str]:
-        """Return the lines as they were, of validation and test text only."""
+        """Return the lines before any change. Only validation and test text have them."""
         path = self._path(side, "txt")
         check_regular(path)
         # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
@@ -158,17 +158,17 @@ class Corpus:
     def verify(self) -> None:
         """Raise DataError if a file of the split has changed since it was written."""
         with ThreadPoolExecutor() as threads:
-            for path, found in zip(self._sums, threads.map(fingerprint, self._sums), strict=True):
-                if found != self._sums[path]:
+            sums = threads.map(fingerprint, self._sums)
+            for (path, recorded), checksum in zip(self._sums.items(), sums, strict=True):
+                if checksum != recorded:
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
     def check_ids(self, vocabulary_sizes: Sequence[int]) -> None:
-        """Raise DataError if an id of the source, or of the target, is not in a vocabulary of that
-        size.
-        """
+        """Raise DataError if an id is not in its side's vocabulary, given the sizes of both."""
         for side, size in zip(SIDES, vocabulary_sizes, strict=True):
             ids, _ = self._sides[side]
-            if len(ids) and (largest := int(ids.max())) >= size:
+            largest = int(ids.max(initial=0))
+            if largest >= size:
                 raise DataError(
                     f"{self._path(side, 'ids')}: has the id {largest}, but the vocabulary has "
                     f"{size} entries; {_AGAIN}"
@@ -192,91 +192,96 @@ class JoinedCorpus(Corpus):
     """The same split of several directories with one vocabulary, whose ids stay where they are."""
 
     def __init__(self, corpora: Sequence[Corpus], weights: Sequence[float]) -> None:
-        self.split, self._corpora = corpora[0].split, corpora
-        self.source_lengths, self.target_lengths = (
-            np.concatenate(
-                [getattr(each, f"{side}_lengths")[:].astype(np.int32) for each in corpora]
-            )
-            for side in SIDES
+        self.split = corpora[0].split
+        self._corpora = corpora
+        self.source_lengths = np.concatenate(
+            [corpus.source_lengths[:].astype(np.int32) for corpus in corpora]
         )
-        self._begins = np.cumsum([0, *map(len, corpora)])
-        self._sentences = int(self._begins[-1])
-        self._sums = {path: found for corpus in corpora for path, found in corpus._sums.items()}
-        self.parts, described = [], []
-        for begin, corpus, weight in zip(self._begins.tolist(), corpora, weights, strict=False):
+        self.target_lengths = np.concatenate(
+            [corpus.target_lengths[:].astype(np.int32) for corpus in corpora]
+        )
+        # [corpora + 1]: the number of each corpus's first sentence, and of all sentences.
+        self._starts = np.cumsum([0, *map(len, corpora)])
+        self._sentences = int(self._starts[-1])
+        self._sums = {}
+        self.parts = []
+        described = []
+        for start, corpus, weight in zip(self._starts.tolist(), corpora, weights, strict=False):
+            self._sums.update(corpus._sums)
             for part in corpus.parts:
-                place = {"first": begin + part.first, "end": begin + part.end}
-                self.parts.append(part._replace(**place, weight=part.weight * weight))
+                first, end = start + part.first, start + part.end
+                self.parts.append(part._replace(first=first, end=end, weight=part.weight * weight))
             described.append(f"{corpus.fingerprint} {weight}")
-        self.fingerprint = hashlib.sha256("\n".join(described).encode()).hexdigest()
+        self.fingerprint = _sha256(described)
 
     def ids(self, side: str, indices: Sequence[int] | Indices) -> tuple[Ids, Indices]:
-        chosen = np.asarray(indices)
-        owners = np.searchsorted(self._begins, chosen, side="right") - 1
-        lengths = getattr(self, f"{side}_lengths")[chosen].astype(np.int64) - 1
+        indices = np.asarray(indices)
+        corpora = np.searchsorted(self._starts, indices, side="right") - 1  # of each sentence
+        lengths = getattr(self, f"{side}_lengths")[indices].astype(np.int64) - 1
         ids = np.empty(lengths.sum(), np.int64)
-        for owner in np.unique(owners).tolist():
-            own = owners == owner
-            ids[np.repeat(own, lengths)] = self._corpora[owner].ids(
-                side, chosen[own] - self._begins[owner]
-            )[0]
+        for number in np.unique(corpora).tolist():
+            belongs = corpora == number  # [sentences]
+            in_corpus = indices[belongs] - self._starts[number]
+            ids[np.repeat(belongs, lengths)], _ = self._corpora[number].ids(side, in_corpus)
         return ids, lengths
 
 
 class Selection:
-    """Some pairs of others, which are read when they are asked for."""
+    """Some of the sentence pairs of `pairs`, which are read when they are asked for."""
 
     def __init__(self, pairs: Pairs, indices: Indices) -> None:
-        self._pairs, self._indices = pairs, indices
-        self.source_lengths, self.target_lengths = (
-            pairs.source_lengths[indices],
-            pairs.target_lengths[indices],
-        )
+        self._pairs = pairs
+        self._indices = indices
+        self.source_lengths = pairs.source_lengths[indices]
+        self.target_lengths = pairs.target_lengths[indices]
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
         return self._pairs.ids(side, self._indices[indices])
 
 
 class CorpusWriter:
-    """Writes one split, batch by batch. The sizes of the two vocabularies determine the types of
-    the ids.
-    """
+    """Writes one split, batch by batch, in types of ids that fit the vocabularies' sizes."""
 
     def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
         self._stack = ExitStack()
         self._files: dict[str, dict[str, BufferedWriter]] = {}
         self._entry: dict[str, Any] = {"sentences": 0}  # of the split in the manifest
         for side, size in zip(SIDES, vocabulary_sizes, strict=True):
-            paths = {name: directory / f"{split}.{side}.{name}" for name in _files(split)}
-            self._files[side] = {
-                name: self._stack.enter_context(path.open("xb")) for name, path in paths.items()
-            }
-            self._files[side]["offsets"].write(np.zeros(1, _OFFSET).tobytes())
+            files = {}
+            for name in _files(split):
+                file = (directory / f"{split}.{side}.{name}").open("xb")
+                files[name] = self._stack.enter_context(file)
+            files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
+            self._files[side] = files
             self._entry[side] = {"tokens": 0, "unknown": 0, "dtype": ids_dtype(size).name}
 
     def add(self, side: str, ids: Ids, lengths: Ids, lines: Sequence[str] = ()) -> None:
-        """Append sentences to one side: all their ids, the number of ids in each, and, of
-        `RAW_SPLITS`, the lines.
+        """Append sentences to one side.
+
+        Args:
+            ids: of all the sentences, one after the other.
+            lengths: the number of ids in each sentence.
+            lines: the raw lines, for `RAW_SPLITS`.
         """
         files, about = self._files[side], self._entry[side]
+        offsets = about["tokens"] + np.cumsum(lengths, dtype=_OFFSET)
         files["ids"].write(ids.astype(_DTYPES[about["dtype"]]).tobytes())
-        files["offsets"].write((about["tokens"] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
+        files["offsets"].write(offsets.tobytes())
         if "txt" in files:
             files["txt"].write("".join(f"{line}\n" for line in lines).encode())
         about["tokens"] += len(ids)
         about["unknown"] += int(np.count_nonzero(ids == UNK))
-        if side == SIDES[0]:
+        if side == "source":
             self._entry["sentences"] += len(lengths)
 
     def close(self) -> dict[str, Any]:
         """Close the files; return the split's entry in the manifest."""
         self._stack.close()
         for side, files in self._files.items():
-            paths = {name: Path(file.name) for name, file in files.items()}
-            self._entry[side]["files"] = {
-                name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)}
-                for name, path in paths.items()
-            }
+            entries = self._entry[side]["files"] = {}
+            for name, file in files.items():
+                path = Path(file.name)
+                entries[name] = {"bytes": path.stat().st_size, "sha256": fingerprint(path)}
         return self._entry
 
     def __enter__(self) -> CorpusWriter:
@@ -287,16 +292,17 @@ class CorpusWriter:
 
 
 def read_manifest(data: Path) -> dict[str, Any]:
-    """Return the manifest of prepared data; raise DataError if it has none, or a damaged or unknown
-    one.
-    """
+    """Return the manifest of prepared data; raise DataError if it is missing, damaged or unknown."""
     path = data / MANIFEST
+    if not data.exists():
+        create = command_line("prepare", "--out", data)
+        raise DataError(f"{data}: no such directory; create it with {create}")
     if not path.exists():
-        what = f"not prepared data: it has no {MANIFEST}" if data.exists() else "no such directory"
-        create = command_line("prepare", "--out", "DATA" if data.exists() else data)
-        raise DataError(f"{data}: {what}; create it with {create}")
+        create = command_line("prepare", "--out", "DATA")
+        raise DataError(f"{data}: not prepared data: it has no {MANIFEST}; create it with {create}")
     content = read_object(path, DataError, "Run nmt prepare again.")
-    if (schema := content.get("schema")) != SCHEMA:
+    schema = content.get("schema")
+    if schema != SCHEMA:
         raise DataError(
             f"{path}: its schema is {shown(schema)}, this version reads {SCHEMA}; {_AGAIN}"
         )
@@ -305,33 +311,41 @@ def read_manifest(data: Path) -> dict[str, Any]:
 
 def gathered(ids: Ids, offsets: Ids, indices: Indices) -> tuple[Ids, Indices]:
     """Return what `Pairs.ids` returns of one side: sentence i is ids[offsets[i]:offsets[i + 1]]."""
-    starts = offsets[indices]
+    starts = offsets[indices]  # [sentences]: in `ids`
     lengths = offsets[indices + 1] - starts
-    shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    new_starts = np.cumsum(lengths) - lengths  # in the result
+    shifts = np.repeat(starts - new_starts, lengths)  # [ids of the result]
     return ids[shifts + np.arange(len(shifts))], lengths
 
 
 def _parts(description: Mapping[str, Any], data: Path, sentences: int) -> list[Part]:
-    """Return the parts of the text; raise an error if they are damaged or not all of it."""
-    parts, end = [], 0
-    for part in description.get("parts", [{"sentences": sentences, "weight": 1}]):
-        first, end = end, end + operator.index(part["sentences"])
-        parts.append(Part(first, end, part["weight"], data, str(part.get("prefix") or "")))
-    if end != sentences or any(
-        part.end < part.first or not 0 < part.weight <= LARGEST_WEIGHT for part in parts
-    ):
+    """Return the parts of the text; raise ValueError if they are wrong or not all of it."""
+    parts = []
+    end = 0
+    for entry in description.get("parts", [{"sentences": sentences, "weight": 1}]):
+        first = end
+        end = first + operator.index(entry["sentences"])
+        part = Part(first, end, entry["weight"], data, str(entry.get("prefix") or ""))
+        parts.append(part)
+        if end < first or not 0 < part.weight <= LARGEST_WEIGHT:
+            raise ValueError(f"wrong part: {part!r}")
+    if end != sentences:
         raise ValueError(f"wrong parts: {parts!r}")
     return parts
 
 
+def _sha256(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
 def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:
+    expected = length * dtype.itemsize
     try:
         size = path.stat().st_size
-        if size != length * dtype.itemsize:
-            raise DataError(
-                f"{path}: damaged: {size} bytes, expected {length * dtype.itemsize}; {_AGAIN}"
-            )
-        # An empty file cannot be mapped.
-        return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if length else np.zeros(0, dtype)
+        if size != expected:
+            raise DataError(f"{path}: damaged: {size} bytes, expected {expected}; {_AGAIN}")
+        if length == 0:
+            return np.zeros(0, dtype)  # an empty file cannot be mapped
+        return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error

@@ -1,6 +1,4 @@
-"""Common code of tasks with vocabularies: settings, manifest entry, `task.json`, and a check of the
-tokenisation.
-"""
+"""The base class of tasks with vocabularies: settings, `task.json`, and a probe of the tokenisation."""
 
 from __future__ import annotations
 
@@ -35,14 +33,11 @@ class VocabularyTask(Task):
 
     config_type: ClassVar[type[Any]]
     vocabulary_settings: ClassVar[Sequence[str]]
-    """Settings that determine the ids of a text; they are adopted together with the vocabularies.
-    """
+    """Settings that determine the ids of a text. They are adopted together with the vocabularies."""
     text_settings: ClassVar[Sequence[str]] = ()
-    """Those of them that change the text before it is split."""
+    """The settings among them that change the text before it is split."""
     settings_before: ClassVar[Mapping[str, Any]] = {}
-    """Settings that tasks saved before they existed do not have, with the values that those tasks
-    follow.
-    """
+    """Settings that older saved tasks lack, with the values that these tasks follow."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -68,20 +63,18 @@ class VocabularyTask(Task):
         """Return the ids of a fixed text, as JSON."""
 
     def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
-        """Return a vocabulary learned from normalised lines. `reserved` of `vocab_size` are left
-        for other entries.
-        """
+        """Return a vocabulary learned from normalised lines, with `reserved` entries left free."""
         c = self.config
-        return subwords.learn(
-            lines,
-            LearningOptions(
-                c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, reserved
-            ),
+        options = LearningOptions(
+            c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, reserved
         )
+        return subwords.learn(lines, options)
 
     def libraries(self) -> list[str]:
         """Return the packages that determine the ids."""
-        return [] if self.config.subwords == "none" else ["sentencepiece"]
+        if self.config.subwords == "none":
+            return []
+        return ["sentencepiece"]
 
     @property
     def sample_pairs(self) -> int:
@@ -94,78 +87,70 @@ class VocabularyTask(Task):
         self.adopt_vocabularies(saved)
 
     def difference(self, other: Any) -> str | None:
-        difference = super().difference(other)
+        vocabulary = super().difference(other)
+        if vocabulary is not None:
+            return vocabulary
         for name in self.text_settings:
-            if difference is None and getattr(self.config, name) != getattr(other.config, name):
-                difference = flag(name)
-        return difference
+            if getattr(self.config, name) != getattr(other.config, name):
+                return flag(name)
+        return None
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "config": dataclasses.asdict(self.config),
-            "libraries": self._versions(),
-            "vocabularies": {
-                side: {
-                    "size": len(vocabulary),
-                    "sha256": hashlib.sha256(vocabulary.serialise()).hexdigest(),
-                }
-                for side, vocabulary in zip(("source", "target"), self.vocabularies(), strict=True)
-            },
-        }
+        source, target = self.vocabularies()
+        vocabularies = {"source": _described(source), "target": _described(target)}
+        return {**self._identity(), "vocabularies": vocabularies}
 
     def save(self, folder: Path) -> None:
-        write_object(
-            folder / TASK_FILE,
-            {
-                "schema": SCHEMA,
-                "name": self.name,
-                "config": dataclasses.asdict(self.config),
-                "libraries": self._versions(),
-                **self.save_vocabularies(folder),
-                "probe": self.probe(),
-            },
-        )
+        saved = {"schema": SCHEMA, **self._identity(), **self.save_vocabularies(folder)}
+        write_object(folder / TASK_FILE, {**saved, "probe": self.probe()})
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the task that `save` wrote; warn if an installed library gives other ids than
-        before.
-        """
+        """Read the task that `save` wrote; warn if installed libraries now give other ids."""
         path = folder / TASK_FILE
+        content = read_object(path, DataError, "Prepare the data again, or restore the checkpoint.")
         try:
-            content = read_object(
-                path, DataError, "Prepare the data again, or restore the checkpoint."
-            )
             if content["schema"] != SCHEMA:
-                raise DataError(
-                    f"{path}: its schema is {shown(content['schema'])}; this version reads {SCHEMA}"
-                )
-            known = cls.config_type.__dataclass_fields__
-            # Those of an annex that is not here are left out where they are off.
-            config = {
-                name: value for name, value in content["config"].items() if value or name in known
-            }
-            task = cls(restored(cls.config_type, {**cls.settings_before, **config}, str(path)))
+                schema = shown(content["schema"])
+                raise DataError(f"{path}: its schema is {schema}; this version reads {SCHEMA}")
+            task = cls(cls._restored_config(content["config"], str(path)))
             task.load_vocabularies(folder, content)
-            libraries, probe = dict(content["libraries"]), content["probe"]
+            libraries = dict(content["libraries"])
+            probe = content["probe"]
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
         if task.probe() != probe:
             warnings.warn(
                 f"{folder}: the installed libraries tokenise text differently than when this model "
-                "was prepared, so "
-                f"its output may be worse. Prepared with {_listed(libraries)}; installed: "
-                f"{_listed(task._versions())}.",
+                f"was prepared, so its output may be worse. Prepared with {_listed(libraries)}; "
+                f"installed: {_listed(task._versions())}.",
                 stacklevel=2,
             )
         return task
+
+    @classmethod
+    def _restored_config(cls, saved: Mapping[str, Any], origin: str) -> Any:
+        settings = dict(cls.settings_before)
+        for name, value in saved.items():
+            # A setting that is off may belong to an annex that is not installed.
+            if value or name in cls.config_type.__dataclass_fields__:
+                settings[name] = value
+        return restored(cls.config_type, settings, origin)
+
+    def _identity(self) -> dict[str, Any]:
+        config = dataclasses.asdict(self.config)
+        return {"name": self.name, "config": config, "libraries": self._versions()}
 
     def _versions(self) -> dict[str, str]:
         versions = {"python": ".".join(map(str, sys.version_info[:3]))}  # its Unicode tables matter
         for name in self.libraries():
             versions[name] = importlib.metadata.version(name)
         return versions
+
+
+def _described(vocabulary: Vocabulary) -> dict[str, Any]:
+    sha256 = hashlib.sha256(vocabulary.serialise()).hexdigest()
+    return {"size": len(vocabulary), "sha256": sha256}
 
 
 def _listed(versions: Mapping[str, str]) -> str:

@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from nmt_cli.data.moses import Moses
     from nmt_cli.interfaces import Ragged
 
+SOURCE, TARGET = 0, 1  # the sides of a pair
 SMALLEST = 5  # ids of a vocabulary: the special symbols and one more
 _PROBES = (
     "Hello, world! It's 3.5 % of U.S. GDP (approx.), isn't it?",
@@ -120,9 +120,7 @@ class TranslationTask(VocabularyTask):
     }
 
     words: tuple[Vocabulary, Vocabulary]
-    """The vocabularies of the text of source and target, when they have been learned, adopted or
-    loaded.
-    """
+    """The vocabularies of source and target text, once learned, adopted or loaded."""
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
@@ -135,28 +133,29 @@ class TranslationTask(VocabularyTask):
         return self.config.source_lang, self.config.target_lang
 
     def files(self, prefix: str) -> list[Path]:
-        """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a
-        tab between.
+        """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed.
+
+        `prefix` may also be the name of a table, or two names with a tab between.
         """
         if "\t" in prefix or without_compression(prefix).lower().endswith(".tsv"):
-            return list(map(existing_file, prefix.split("\t")))
+            return [existing_file(name) for name in prefix.split("\t")]
         check_prefix(prefix, self.languages)
-        for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
+        source, target = self.languages
+        for flag, language in (("--source-lang", source), ("--target-lang", target)):
             if not language:
                 raise UsageError(
                     f"{flag} is needed: the ending of the text files, as de in train.de"
                 )
-        source, target = self.languages
         if source == target:
             raise UsageError(
                 f"--source-lang and --target-lang are both {source!r}: they name the same file. "
-                "Give a table, or "
-                "--train-source and --train-target"
+                "Give a table, or --train-source and --train-target"
             )
         return [find_file(prefix, source), find_file(prefix, target)]
 
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
-        return chain.from_iterable(map(self.examples, self.blocks(prefix, consumed)))
+        for block in self.blocks(prefix, consumed):
+            yield from self.examples(block)
 
     def blocks(
         self, prefix: str, consumed: Callable[[int], None] | None = None
@@ -167,19 +166,20 @@ class TranslationTask(VocabularyTask):
         return read_table(first, self._columns, consumed)
 
     def examples(self, block: ParallelLines) -> list[Example]:
-        return list(map(Example._make, block.lines()))
+        return [Example._make(line) for line in block.lines()]
 
     def rejection(self, example: Example) -> str | None:
         source, target, _ = example
         c = self.config
         if "\0" in source or "\0" in target:
             return NUL
-        texts = source.strip(), target.strip()
-        if not all(texts):
+        source_text = source.strip()
+        target_text = target.strip()
+        if not source_text or not target_text:
             return EMPTY
         if c.max_characters and max(len(source), len(target)) > c.max_characters:
             return TOO_LONG
-        lengths = (len(texts[0]), len(texts[1]))
+        lengths = (len(source_text), len(target_text))
         # A line of n words has at least 2 n - 1 characters, so most lines need not be split.
         if c.ratio_unit == "words" or 0 < 2 * c.max_words < max(lengths):
             words = (len(source.split()), len(target.split()))
@@ -189,15 +189,20 @@ class TranslationTask(VocabularyTask):
                 lengths = words
         if c.max_ratio and max(lengths) > c.max_ratio * min(lengths):
             return RATIO
-        return IDENTICAL if c.drop_identical and texts[0] == texts[1] else None
+        if c.drop_identical and source_text == target_text:
+            return IDENTICAL
+        return None
 
     def normalise(self, example: Example) -> tuple[str, str]:
-        return self.normalised([example.source], 0)[0], self.normalised([example.target], 1)[0]
+        (source,) = self.normalised([example.source], SOURCE)
+        (target,) = self.normalised([example.target], TARGET)
+        return source, target
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
         if self.config.separate_vocabularies:
             source = self.learned(source for source, _ in pairs)
-            self.set_vocabularies(source, self.learned(target for _, target in pairs))
+            target = self.learned(target for _, target in pairs)
+            self.set_vocabularies(source, target)
         else:
             joint = self.learned(line for pair in pairs for line in pair)
             self.set_vocabularies(joint, joint)
@@ -208,38 +213,47 @@ class TranslationTask(VocabularyTask):
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         if not any(self.languages):  # tables and named files need none
-            self.config = replace(
-                self.config, source_lang=saved.languages[0], target_lang=saved.languages[1]
-            )
-        words = saved.words
+            source_lang, target_lang = saved.languages
+            self.config = replace(self.config, source_lang=source_lang, target_lang=target_lang)
+        source, target = saved.words
         if any(saved.languages) and saved.languages != self.languages:
-            words = words[1], words[0]
             if sorted(saved.languages) != sorted(self.languages):
-                theirs, ours = " and ".join(saved.languages), " and ".join(self.languages)
-                raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
-        self.set_vocabularies(*words)
-        self.__dict__.pop("_tokenisers", None)
+                raise UsageError(
+                    f"--subwords-from has vocabularies for {' and '.join(saved.languages)}, "
+                    f"not for {' and '.join(self.languages)}"
+                )
+            source, target = target, source  # the other direction of the same languages
+        self.set_vocabularies(source, target)
+        self.__dict__.pop("_tokenisers", None)  # of the languages before
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
         source, target = self.words
-        stems = ("joint", "joint") if source is target else ("source", "target")
-        first = subwords.save(source, folder, stems[0])
-        return {
-            "vocabularies": {"source": first, "target": subwords.save(target, folder, stems[1])}
-        }
+        if source is target:
+            joint = subwords.save(source, folder, "joint")
+            return {"vocabularies": {"source": joint, "target": joint}}
+        source_entry = subwords.save(source, folder, "source")
+        target_entry = subwords.save(target, folder, "target")
+        return {"vocabularies": {"source": source_entry, "target": target_entry}}
 
     def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
-        source, target = content["vocabularies"]["source"], content["vocabularies"]["target"]
-        first = subwords.load(folder, source)
-        self.set_vocabularies(first, first if target == source else subwords.load(folder, target))
+        entries = content["vocabularies"]
+        source = subwords.load(folder, entries["source"])
+        if entries["target"] == entries["source"]:
+            self.set_vocabularies(source, source)
+        else:
+            self.set_vocabularies(source, subwords.load(folder, entries["target"]))
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return self.words
 
     def libraries(self) -> list[str]:
         c = self.config
-        pieces = c.subwords != "none" or c.normalization not in (unicode.NONE, "nfc", "nfd")
-        return [*(["sentencepiece"] if pieces else []), *(["sacremoses"] if c.moses else [])]
+        names = []
+        if c.subwords != "none" or c.normalization not in (unicode.NONE, "nfc", "nfd"):
+            names.append("sentencepiece")
+        if c.moses:
+            names.append("sacremoses")
+        return names
 
     def probe(self) -> str:
         ids = [(self.encode_source(line), self.encode_target(line)) for line in _PROBES]
@@ -247,60 +261,61 @@ class TranslationTask(VocabularyTask):
 
     @property
     def source_vocabulary_size(self) -> int:
-        return len(self.vocabularies()[0])
+        return len(self.vocabularies()[SOURCE])
 
     @property
     def target_vocabulary_size(self) -> int:
-        return len(self.vocabularies()[1])
+        return len(self.vocabularies()[TARGET])
 
     @property
     def shared_vocabulary(self) -> bool:
         return not self.config.separate_vocabularies
 
     def encode_source(self, line: str) -> list[int]:
-        return self.vocabularies()[0].encode(self.normalised([line], 0)[0])
+        (text,) = self.normalised([line], SOURCE)
+        return self.vocabularies()[SOURCE].encode(text)
 
     def encode_target(self, line: str) -> list[int]:
-        return self.vocabularies()[1].encode(self.normalised([line], 1)[0])
+        (text,) = self.normalised([line], TARGET)
+        return self.vocabularies()[TARGET].encode(text)
 
     def encode_sources(self, lines: Sequence[str]) -> Ragged:
-        return self.vocabularies()[0].encode_lines(self.normalised(lines, 0))
+        return self.vocabularies()[SOURCE].encode_lines(self.normalised(lines, SOURCE))
 
     def encode_targets(self, lines: Sequence[str]) -> Ragged:
-        return self.vocabularies()[1].encode_lines(self.normalised(lines, 1))
+        return self.vocabularies()[TARGET].encode_lines(self.normalised(lines, TARGET))
 
     def source_tokens(self, ids: Sequence[int]) -> list[str]:
-        return self.vocabularies()[0].pieces(ids)
+        return self.vocabularies()[SOURCE].pieces(ids)
 
     def target_tokens(self, ids: Sequence[int]) -> list[str]:
-        return self.vocabularies()[1].pieces(ids)
+        return self.vocabularies()[TARGET].pieces(ids)
 
     def decode_target(self, ids: Sequence[int], source: str) -> str:
         """Return the output line, detokenised with --moses. Lower-cased text stays lower-cased."""
-        return self.finished(self.vocabularies()[1].decode(ids))
+        return self.finished(self.vocabularies()[TARGET].decode(ids))
 
     def finished(self, text: str) -> str:
         """Return an output line for text of the target vocabulary."""
         if self.config.moses:
-            text = self._tokenisers[1].detokenise(text)
+            text = self._tokenisers[TARGET].detokenise(text)
         if self.config.normalization == "nfd":
             text = unicodedata.normalize("NFC", text)
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return BLEU and `exact` of nmt score, for detokenised lines: case-insensitive if the task
-        lower-cases.
-        """
+        """Return BLEU and `exact` of nmt score, without regard to case if the task lower-cases."""
         from sacrebleu.metrics.bleu import BLEU
 
-        change = str.lower if self.config.lowercase else str
-        found, right = (list(map(change, lines)) for lines in (hypotheses, references))
-        bleu = BLEU(tokenize=self.tokenization).corpus_score(found, [right])
+        if self.config.lowercase:
+            hypotheses = [line.lower() for line in hypotheses]
+            references = [line.lower() for line in references]
+        bleu = BLEU(tokenize=self.tokenization).corpus_score(hypotheses, [references])
+        pairs = zip(hypotheses, references, strict=True)
         exact = sum(
-            unicode.comparable(a) == unicode.comparable(b)
-            for a, b in zip(found, right, strict=True)
+            unicode.comparable(line) == unicode.comparable(reference) for line, reference in pairs
         )
-        return {"bleu": float(bleu.score), "exact": 100 * exact / max(len(right), 1)}
+        return {"bleu": float(bleu.score), "exact": 100 * exact / max(len(references), 1)}
 
     @cached_property
     def _tokenisers(self) -> tuple[Moses, Moses]:
@@ -310,13 +325,18 @@ class TranslationTask(VocabularyTask):
         return Moses(source, self.config.moses_escape), Moses(target, self.config.moses_escape)
 
     def normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
-        """Return lines of a side (0: source, 1: target) as the vocabularies see them."""
+        """Return lines of a side, `SOURCE` or `TARGET`, as the vocabularies see them."""
+        # Not self.tokenised: a subclass with symbols has already taken them out of the lines.
         texts = TranslationTask.tokenised(self, lines, side)
-        return [text.lower() for text in texts] if self.config.lowercase else texts
+        if self.config.lowercase:
+            return [text.lower() for text in texts]
+        return texts
 
     def tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
         """Return lines of a side as `normalised`, but with upper-case letters."""
-        texts = unicode.normalised(
-            lines, self.config.normalization, self.config.normalization_version
-        )
-        return list(map(self._tokenisers[side].tokenise, texts)) if self.config.moses else texts
+        c = self.config
+        texts = unicode.normalised(lines, c.normalization, c.normalization_version)
+        if c.moses:
+            tokeniser = self._tokenisers[side]
+            return [tokeniser.tokenise(text) for text in texts]
+        return texts
