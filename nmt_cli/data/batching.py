@@ -1,8 +1,7 @@
-"""The batches of section 5.1: a plan of updates that depends only on lengths, seed, epoch and batch
-size.
+"""The batches of section 5.1: a plan that depends only on lengths, seed, epoch and batch size.
 
 An update consists of groups of sentences of similar length, drawn at random, as the paper's was
-divided among eight GPUs; so an update of several groups mixes lengths. To be computed, it is cut
+divided among eight GPUs. So an update of several groups mixes lengths. To be computed, it is cut
 into micro-batches, whose number is free.
 """
 
@@ -27,15 +26,14 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch, joined
 POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
 _CHUNKS = 1 << 22
-"""A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus
-of any size.
+"""A larger corpus is divided among the pools in this many chunks of neighbours.
+
+So the random order takes 16 MiB for a corpus of any size.
 """
 
 
 def groups_of_update(batch_tokens: int) -> int:
-    """Return the number of groups of an update: 8, the paper's GPUs, or a smaller power of 2 for
-    small updates.
-    """
+    """Return the number of groups of an update: 8, the paper's GPUs, or fewer if it is small."""
     for groups in (8, 4, 2):
         if batch_tokens // groups >= 2048:
             return groups
@@ -46,7 +44,7 @@ def default_micro_batches(batch_tokens: int, ranks: int, limit: int, packed: boo
     """Return the default number of micro-batches of an update, a multiple of `ranks`.
 
     One has up to `limit` tokens on each side. Unless it is packed, it is a group or an even share
-    of one; other numbers have more padding.
+    of one. Other numbers have more padding.
     """
     unit = 1 if packed else groups_of_update(batch_tokens)
     count = unit * -(-batch_tokens // (unit * limit))
@@ -65,7 +63,7 @@ class BatchPlan:
     target_lengths: NDArray[Any] | Lengths  # [sentences]
     batch_tokens: int  # at most, of source and of target, in an update, padding in groups included
     seed: int
-    parts: Sequence[Part] = ()  # by default one
+    parts: Sequence[Part] = ()  # empty: all sentences are one part of weight 1
     batch_sentences: int | None = None  # at most, in an update
     changes: Sequence[Sentences] = ()  # of the sentences, by epoch
 
@@ -88,41 +86,47 @@ class BatchPlan:
         may be smaller.
         """
         random = np.random.default_rng((self.seed, number))
-        size, most = groups_of_update(self.tokens(number)), None
+        size = groups_of_update(self.tokens(number))
+        group_sentences = None
         if self.batch_sentences is not None:
             sentences = max(1, self._limit(number, self.batch_sentences))
             size = min(size, sentences)
-            most = sentences // size
+            group_sentences = sentences // size
+        group_tokens = self.tokens(number) // size
         for pool in self._pools(random, number):
-            lengths = self.source_lengths[pool], self.target_lengths[pool]
-            groups = length_buckets(*lengths, self.tokens(number) // size, random, most)
+            source, target = self.source_lengths[pool], self.target_lengths[pool]
+            groups = length_buckets(source, target, group_tokens, random, group_sentences)
             order = random.permutation(len(groups))
-            for i in range(0, len(order), size):
-                yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
+            for start in range(0, len(order), size):
+                drawn = [groups[i] for i in order[start : start + size]]
+                yield pool[np.concatenate(drawn)]
 
     def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices, bool]]:
-        """Yield epoch, position, sentences and whether it is the epoch's last, of each update from
-        a position on.
+        """Yield epoch, position, sentences and whether it is the epoch's last, of each update.
+
+        The first one is update `position` of `epoch`. The updates of later epochs follow.
         """
         for number in count(epoch):
-            pairs = pairwise(chain(self.epoch(number), [None]))
-            for place, (update, following) in islice(
-                enumerate(pairs), position if number == epoch else 0, None
-            ):
-                assert update is not None
+            with_next = pairwise(chain(self.epoch(number), [None]))
+            for place, (update, following) in enumerate(with_next):
+                if number == epoch and place < position:
+                    continue
+                assert update is not None  # only `following` may be
                 yield number, place, update, following is None
 
     def size(self, epoch: int = 0) -> int:
         """The sentences of an epoch, each as often as its weight says."""
-        return int(self._counts(epoch)[0].sum())
+        counts, _ = self._counts(epoch)
+        return int(counts.sum())
 
     def samples(self, count: int) -> Iterator[tuple[int, float, list[Indices]]]:
-        """Yield each epoch that differs from the one before, the next such epoch, and up to `count`
-        of its updates.
+        """Yield each epoch that differs from the one before, the next such epoch, and its updates.
+
+        They are the first `count` updates of the epoch, or all.
         """
-        begins = self.begins()
-        for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
-            yield begin, end, list(islice(self.epoch(begin), count))
+        starts = self.begins()
+        for start, end in zip(starts, [*starts[1:], math.inf], strict=True):
+            yield start, end, list(islice(self.epoch(start), count))
 
     def usual_tokens(self) -> int:
         """Tokens of a side of an update: the limit, or less if there is a limit of sentences."""
@@ -141,21 +145,24 @@ class BatchPlan:
         return limit
 
     def _parts(self) -> Sequence[Part]:
-        return self.parts or [Part(0, len(self.source_lengths), 1)]
+        return self.parts or [Part(0, len(self.source_lengths), weight=1)]
 
     def _counts(self, epoch: int) -> tuple[Indices, Indices]:
-        """Return how many sentences of each part an epoch has, and how many came beyond whole
-        copies before it.
+        """Return each part's sentences in an epoch, and what earlier epochs had of it beyond copies.
+
+        Both are numbers of sentences, [parts]. A copy is all sentences of the part once.
         """
         sizes = np.array([part.end - part.first for part in self._parts()])
         counts = before = np.zeros(len(sizes), np.int64)
-        for begin, end in pairwise([*(begin for begin in self.begins() if begin <= epoch), epoch]):
+        starts = [start for start in self.begins() if start <= epoch]
+        for start, end in pairwise([*starts, epoch]):
             weights: Sequence[float] = [part.weight for part in self._parts()]
             for change in self.changes:
-                weights = change.weights(begin, weights)
+                weights = change.weights(start, weights)
             ends = np.rint(np.cumsum(sizes * np.array(weights)))  # the sum is the nearest to exact
             counts = np.diff(ends.astype(np.int64), prepend=0)
-            before = before + (end - begin) * (counts % np.maximum(sizes, 1))
+            beyond_copies = counts % np.maximum(sizes, 1)
+            before = before + (end - start) * beyond_copies
         return counts, before
 
     def _pools(self, random: np.random.Generator, epoch: int) -> Iterator[Indices]:
@@ -163,29 +170,31 @@ class BatchPlan:
         first = np.array([part.first for part in self._parts()])
         sizes = np.array([part.end for part in self._parts()]) - first
         counts, before = self._counts(epoch)
-        copies = counts - counts % np.maximum(sizes, 1)  # sentences in whole copies of the part
-        strides = np.array([stride(n) for n in sizes.tolist()])
+        in_copies = counts - counts % np.maximum(sizes, 1)  # sentences in whole copies of the part
+        strides = np.array([stride(size) for size in sizes.tolist()])
         ends = np.cumsum(counts)
-        size = int(ends[-1])
-        chunk = -(-size // _CHUNKS)
-        order = np.arange(-(-size // chunk), dtype=np.int32)
+        total = int(ends[-1])
+        chunk = -(-total // _CHUNKS)  # sentences
+        order = np.arange(-(-total // chunk), dtype=np.int32)  # [chunks]
         random.shuffle(order)
-        for chunks in np.array_split(order, -(-size // POOL)):
+        for chunks in np.array_split(order, -(-total // POOL)):
+            # The places of sentences in the epoch, which has one part after the other.
             places = (chunks[:, None] * np.int64(chunk) + np.arange(chunk)).ravel()
-            places = places[places < size]
+            places = places[places < total]
             part = np.searchsorted(ends, places, side="right")
             places -= (ends - counts)[part]
-            if len(rest := np.flatnonzero(places >= copies[part])):
-                which = part[rest]
-                places[rest] = (before[which] + places[rest]) % sizes[which] * strides[which]
+            beyond = np.flatnonzero(places >= in_copies[part])
+            part_beyond = part[beyond]
+            turns = (before[part_beyond] + places[beyond]) % sizes[part_beyond]
+            places[beyond] = turns * strides[part_beyond]
             yield first[part] + places % sizes[part]
 
 
 def stride(size: int) -> int:
-    """Return a number whose multiples modulo `size` are all numbers below it, and spread evenly,
-    however few they are.
+    """Return a number whose multiples modulo `size` are all numbers below it, evenly spread.
 
-    Divided by `size`, it has a continued fraction of small terms (Niederreiter 1992, section 3.1).
+    Few multiples are spread evenly, too: divided by `size`, the number has a continued fraction of
+    small terms (Niederreiter 1992, section 3.1).
     """
 
     def largest_term(number: int) -> int:
@@ -193,7 +202,9 @@ def stride(size: int) -> int:
         while number:
             largest = max(largest, rest // number)
             rest, number = number, rest % number
-        return largest if rest == 1 else size + 1  # never one with a common divisor
+        if rest != 1:  # a common divisor with `size`: not all numbers are multiples
+            return size + 1
+        return largest
 
     middle = round(0.618034 * size)  # the golden section has the smallest terms
     return min(range(max(1, middle - 50), middle + 50), key=largest_term)
@@ -206,30 +217,29 @@ def length_buckets(
     random: np.random.Generator | None = None,
     sentences: int | None = None,
 ) -> list[Indices]:
-    """Group sentences of similar length; a padded group has at most `tokens` source and `tokens`
-    target tokens.
+    """Group sentences of similar length. A padded group has at most `tokens` tokens on each side.
 
-    A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths
-    are shuffled. No group has more than `sentences`.
+    Args:
+        source_lengths, target_lengths: [sentences].
+        tokens: a sentence longer than that is a group of its own.
+        random: shuffles sentences of equal lengths.
+        sentences: the maximum in a group.
     """
-    order = (
-        np.arange(len(source_lengths))
-        if random is None
-        else random.permutation(len(source_lengths))
-    )
+    if random is None:
+        order = np.arange(len(source_lengths))
+    else:
+        order = random.permutation(len(source_lengths))
     longest = np.maximum(source_lengths, target_lengths)
-    # NumPy sorts 16 bits in linear time.
-    narrow = np.min_scalar_type(longest.max(initial=0))
-    order = order[np.lexsort((source_lengths[order].astype(narrow), longest[order].astype(narrow)))]
+    narrow = np.min_scalar_type(longest.max(initial=0))  # NumPy sorts 16 bits in linear time
+    keys = source_lengths[order].astype(narrow), longest[order].astype(narrow)
+    order = order[np.lexsort(keys)]
     ordered = longest[order]
+    most = sentences or len(order)
     groups = []
     start = 0
     while start < len(order):
-        end = min(
-            len(order),
-            start + (sentences or len(order)),
-            start + max(1, tokens // int(ordered[start])),
-        )
+        # As many sentences as fit if all are as short as the first one, then fewer until they fit.
+        end = min(len(order), start + most, start + max(1, tokens // int(ordered[start])))
         while end - start > 1 and (end - start) * int(ordered[end - 1]) > tokens:
             end = start + max(1, tokens // int(ordered[end - 1]))
         groups.append(order[start:end])
@@ -240,50 +250,51 @@ def length_buckets(
 def cut(
     source_lengths: NDArray[Any], target_lengths: NDArray[Any], count: int, packed: bool = False
 ) -> list[Indices]:
-    """Cut sentences of these lengths into `count` micro-batches of about as many tokens, with
-    padding, by length.
+    """Cut sentences into `count` micro-batches by length, of about as many tokens with padding.
 
-    If they are `packed`, the sentences are dealt out instead, back and forth. One is empty only if
-    there are fewer sentences.
+    If they are `packed`, the sentences are dealt out instead, back and forth. A micro-batch is
+    empty only if there are fewer sentences.
     """
     longest = np.maximum(source_lengths, target_lengths)
     order = np.lexsort((source_lengths, longest))
     if not packed:
         return np.split(order, even_cuts(longest[order], count))
     turns = np.arange(len(order)) % (2 * count)
-    owners = np.minimum(turns, 2 * count - 1 - turns)
-    return [order[owners == owner] for owner in range(count)]
+    numbers = np.minimum(turns, 2 * count - 1 - turns)  # 0, 1, 2, 2, 1, 0, 0, 1, ... for 3
+    return [order[numbers == number] for number in range(count)]
 
 
 def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
-    """Return where to cut sentences, given in the order of their `lengths`, into `count`
-    micro-batches.
+    """Return where to cut sentences of ascending `lengths` into `count` micro-batches.
 
-    The largest is as small as can be, to a hundredth; its size is the number of sentences times the
-    longest.
+    The largest is as small as can be, to a hundredth. The size of one is its number of sentences
+    times the longest.
     """
     sentences = len(lengths)
+    longest = int(lengths[-1])
     numbers = np.arange(1, sentences + 1)
-    low, high = int(lengths.sum()) // count, sentences * int(lengths[-1])
 
     def cuts(size: int) -> list[int]:
         """Fill all but the last up to `size`, but leave a sentence for each."""
-        start, found = 0, []
+        start = 0
+        starts = []
         for left in range(count - 1, 0, -1):
-            filled = start + max(
-                1,
-                int(np.searchsorted(lengths[start:] * numbers[: sentences - start], size, "right")),
-            )
-            start = min(filled, max(start, sentences - left))
-            found.append(start)
-        return found
+            sizes = lengths[start:] * numbers[: sentences - start]  # of the first 1, 2, ... left
+            fitting = int(np.searchsorted(sizes, size, "right"))
+            start = min(start + max(1, fitting), max(start, sentences - left))
+            starts.append(start)
+        return starts
 
     def fits(size: int) -> bool:
-        return (sentences - max(cuts(size), default=0)) * int(lengths[-1]) <= size
+        last_start = max(cuts(size), default=0)
+        return (sentences - last_start) * longest <= size
 
+    low, high = int(lengths.sum()) // count, sentences * longest
     sizes = range(low, high, max(1, low // 100))
-    at = bisect_left(sizes, True, key=fits)
-    return cuts(sizes[at] if at < len(sizes) else high)
+    smallest = bisect_left(sizes, True, key=fits)
+    if smallest == len(sizes):
+        return cuts(high)
+    return cuts(sizes[smallest])
 
 
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
@@ -302,9 +313,7 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _padded(ids: NDArray[Any], lengths: Indices, more: int = 0) -> Indices:
-    """Return padded sentences, given as all ids, one sentence after the other, and lengths, with
-    `more` columns.
-    """
+    """Return padded sentences [sentences, longest + more], given their ids in one array."""
     width = int(lengths.max()) + more
     rows = np.full((len(lengths), width), PAD, dtype=np.int64)
     rows[np.arange(width) < lengths[:, None]] = ids
@@ -312,12 +321,18 @@ def _padded(ids: NDArray[Any], lengths: Indices, more: int = 0) -> Indices:
 
 
 def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices]) -> Batch:
-    """Return padded sentences, given as for `_padded`."""
-    source, target = _padded(*sources, more=1), _padded(*targets, more=1)
-    target_in = np.insert(target[:, :-1], 0, BOS, axis=1)
-    source[np.arange(len(source)), sources[1]] = EOS
-    target[np.arange(len(target)), targets[1]] = EOS
-    tokens = len(targets[0]) + len(target)
+    """Return the batch of sentence pairs, given the ids and lengths of both sides."""
+    source_ids, source_lengths = sources
+    target_ids, target_lengths = targets
+    rows = np.arange(len(source_lengths))
+    source = _padded(source_ids, source_lengths, more=1)  # [B, S]
+    source[rows, source_lengths] = EOS
+    target_out = _padded(target_ids, target_lengths, more=1)  # [B, T]
+    target_in = np.insert(target_out[:, :-1], 0, BOS, axis=1)  # [B, T]
+    target_out[rows, target_lengths] = EOS
     return Batch(
-        torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens
+        torch.from_numpy(source),
+        torch.from_numpy(target_in),
+        torch.from_numpy(target_out),
+        num_tokens=len(target_ids) + len(rows),  # EOS included
     )
