@@ -1,8 +1,8 @@
 """Moses' punctuation normalisation and tokenisation, by sacremoses, and detokenisation.
 
-sacremoses is a port; it differs from Moses' Perl scripts on few lines (a sentence-final number such
-as `26.`). Most lines have nothing to normalise, and words are repeated, so that tokens are cached
-by word.
+sacremoses is a port. It differs from Moses' Perl scripts on few lines (a sentence-final number such
+as `26.`). Most lines have nothing to normalise, and words are repeated, so tokens are cached by
+word.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Moses:
     """Normaliser, tokeniser and detokeniser of one language.
 
     Args:
-        language: two letters; languages without rules of their own use those of English.
+        language: two letters. Languages without rules use the rules of English.
         escape: write `&apos;`, `&quot;`, `&amp;`, `&#124;`, `&lt;`, `&gt;`, `&#91;`, `&#93;` for
             the characters, as Moses' scripts do by default.
     """
@@ -56,32 +56,39 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
         self._cached_word = lru_cache(1 << 16)(self._word)
 
     def tokenise(self, line: str) -> str:
-        """Return what `tokenize` returns, joined from the tokens of each word, most of which are
-        cached.
-        """
-        keys = words = line.split()
-        if (
-            "." in line[:-1]
-        ):  # a full stop that ends a word belongs to it or not, by the first character of the next
-            keys = [f"{a} {b[0]}" if a[-1] == "." else a for a, b in pairwise(words)] + words[-1:]
+        """Return what `tokenize` returns, joined from the tokens of each word, which are cached."""
+        words = line.split()
+        keys = words
+        if "." in line[:-1]:
+            # A full stop that ends a word belongs to it or not, by the next word's first character.
+            keys = [
+                f"{word} {following[0]}" if word[-1] == "." else word
+                for word, following in pairwise(words)
+            ]
+            keys += words[-1:]
         tokens = list(map(self._cached_word, keys))
-        return " ".join(tokens) if all(tokens) else str(self._whole(line))
+        if all(tokens):
+            return " ".join(tokens)
+        return str(self._whole(line))
 
     def _word(self, key: str) -> str:
-        """Return the tokens of a word, which the first character of the next may follow; "" if they
-        depend on more.
+        """Return the tokens of a word; "" if they depend on more than `key`.
 
-        An apostrophe or a comma at the edge of a word is treated by its neighbours, or otherwise at
-        a line's ends.
+        `key` is the word, and possibly a space and the first character of the next word. An
+        apostrophe or a comma at the edge of a word depends on its neighbours, or on the line's end.
         """
-        if key.isalnum() and "MULTI" not in key and not self.PAD_NOT_ISALNUM[0].search(key):
-            return key  # MULTI marks several dots
+        marks_dots = "MULTI" in key  # sacremoses' mark of several dots
+        if key.isalnum() and not marks_dots and not self.PAD_NOT_ISALNUM[0].search(key):
+            return key
         word, _, after = key.partition(" ")
         if word[0] in "'," or word[-1] == "'" or not key.isprintable():
             return ""
-        return str(self._whole(key)).removesuffix(f" {self._whole(after)}" if after else "")
+        tokens = str(self._whole(key))
+        if after:
+            return tokens.removesuffix(f" {self._whole(after)}")
+        return tokens
 
-    # Without a set of 100,000 characters, which sacremoses makes in each call.
+    # sacremoses makes a set of 100,000 characters in each call of these two.
 
     def islower(self, text: str) -> bool:
         return all(character in self.IsLower for character in text)

@@ -31,7 +31,7 @@ _state: Any = None  # in a worker process: the first argument of the function
 
 
 class WorkerDied(NmtError):
-    """A worker process ended by itself, or was killed; the others ended with it."""
+    """A worker process ended by itself, or was killed. The others ended with it."""
 
 
 class Workers:
@@ -60,11 +60,14 @@ class Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        stopped = [] if kind is None else list((self._executor._processes or {}).values())
-        for process in stopped:
+        if kind is None:
+            self._executor.shutdown(cancel_futures=True)
+            return
+        processes = list((self._executor._processes or {}).values())
+        for process in processes:
             process.terminate()
         self._executor.shutdown(cancel_futures=True)
-        for process in stopped:  # the executor forgets them if it could not start all
+        for process in processes:  # the executor forgets them if it could not start all
             process.join()
 
     def map(
@@ -98,9 +101,7 @@ class Workers:
 def mapped(
     function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with `function(state, item)`, in order, for any number of `workers`; errors
-    as `Workers.map`.
-    """
+    """Yield each item with `function(state, item)`, in order; raise errors as `Workers.map`."""
     if workers <= 1:
         for item in items:
             yield item, function(state, item)
@@ -141,8 +142,8 @@ def apart(work: Callable[[], Result]) -> Result:
 def _starting() -> Iterator[None]:
     """Explain why no process can start, and hold Ctrl-C and other signals back until the end.
 
-    One that comes at a fork would be lost, with a traceback, or lose a process. A new process holds
-    them back until it has handlers of its own.
+    A signal during a fork would be lost, with a traceback, or lose a process. A new process holds
+    signals back until it has handlers of its own.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
@@ -158,9 +159,7 @@ def _starting() -> Iterator[None]:
 
 
 def _start(state: Any) -> None:
-    """Prepare a worker process: it leaves signals of the process group to its parent, and ends when
-    its parent does.
-    """
+    """Prepare a worker process: leave the process group's signals to the parent, and end with it."""
     global _state
     _state = state
     os.setpgid(0, 0)

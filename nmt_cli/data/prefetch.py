@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 def prefetched(
     make: Callable[[Item], Result], items: Iterable[Item], ahead: int, device: torch.device
 ) -> Generator[Result]:
-    """Yield `make(item)`, in order; a thread makes up to `ahead` of them before they are asked for.
+    """Yield `make(item)` in order. A thread makes up to `ahead` of them before they are needed.
 
     An error of `make` or of `items` is raised where its result is asked for. Closing the generator
     stops the thread.
@@ -25,8 +25,10 @@ def prefetched(
         device: where CUDA calls of `make`, such as `Tensor.pin_memory`, belong.
     """
     remaining = iter(items)
-    initialise = (torch.cuda.set_device, (device,)) if device.type == "cuda" else (None, ())
-    thread = ThreadPoolExecutor(1, "prefetch", *initialise)
+    if device.type == "cuda":
+        thread = ThreadPoolExecutor(1, "prefetch", torch.cuda.set_device, (device,))
+    else:
+        thread = ThreadPoolExecutor(1, "prefetch")
     results: deque[Future[Result]] = deque()
     try:
         while True:

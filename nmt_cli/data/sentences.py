@@ -1,5 +1,4 @@
-"""The sentences of an epoch: how often the parts of the text are in it, the size of its updates,
-and its text.
+"""The sentences of an epoch: how often it has a part of the text, its limits, and its text.
 
 An extra of the kind `sentences` changes some of that. Its class is built with the keywords
 `corpus`, `task` and `seed`. The batches of an epoch are planned by the lengths of the prepared
@@ -14,19 +13,17 @@ from nmt_cli.data.corpus import Indices, Pairs
 
 
 class Sentences:
-    """A change of the plain sentences, which changes nothing: a subclass has the methods that it
-    needs.
+    """A change of an epoch's sentences. This one changes nothing: a subclass overrides methods.
 
-    The plain sentences are each part of the text by its weight, as it was prepared, in updates of
-    constant size.
+    Without a change, an epoch has each part of the text by its weight, as it was prepared, in
+    updates of constant size.
     """
 
     begins: Sequence[int] = (0,)
     """The epochs, from 0, at which `weights` or `limit` changes, in order."""
 
     def weights(self, epoch: int, weights: Sequence[float]) -> Sequence[float]:
-        """Return how often this epoch has the sentences of each part of the text, given as it is
-        without this change.
+        """Return how often this epoch has each part's sentences, given what is without the change.
 
         A part of weight 1.3 has all sentences once and three in ten once more: others in each
         epoch, in turn.
@@ -38,14 +35,12 @@ class Sentences:
         return limit
 
     def text(self, epoch: int, numbers: Indices, pairs: Pairs) -> Pairs:
-        """Return the text of an update, whose sentences have these numbers in the corpus.
+        """Return the text of an update. Its sentences have these numbers in the corpus.
 
-        It depends on nothing else, so that it is the same in a resumed run and on each rank.
+        The text depends on nothing else, so that it is the same in a resumed run and on each rank.
         """
         return pairs
 
     def lines(self, epochs: float) -> list[str]:
-        """Return lines for users before the first update, about what is changed in a training of so
-        many epochs.
-        """
+        """Return lines for users, before training starts, about the change in so many epochs."""
         return []

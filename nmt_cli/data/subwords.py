@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 LARGEST_FILE = 1 << 28  # bytes of a vocabulary; SentencePiece crashes at much larger ones
 LARGEST = (1 << 31) - 1  # entries of a vocabulary: what SentencePiece takes
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
-# SentencePiece's trainer skips a line with U+2585, and cuts the names of its pieces out of the
-# text: they are divided.
+# SentencePiece's trainer skips a line with U+2585, and cuts the names of its pieces out of the text.
+# So lines are divided in these places.
 _RESERVED = re.compile("[\0\u2585]|(?<=<)(?=(?:pad|unk|s|/s|0x[0-9A-F]{2})>)")
 _LONGEST_CACHED_WORD = 64
 _LARGEST_CACHE = 1 << 18
@@ -72,22 +72,21 @@ class SentencePieces(Vocabulary):
         return list(self._processor.encode(text))
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
-        faster = self._faster
-        return joined(self.encode_each(lines)) if faster is None else faster(lines)
+        if self._faster is None:
+            return joined(self.encode_each(lines))
+        return self._faster(lines)
 
     @cached_property
     def _faster(self) -> Callable[[Sequence[str]], Ragged] | None:
-        """What encodes lines faster: nmt_cli/fast may have it. None without it, or with NMT_FAST=0."""
+        """A faster `encode_lines`, which nmt_cli/fast may have. None without it or with NMT_FAST=0."""
         if os.environ.get("NMT_FAST") == "0" or not importlib.util.find_spec("nmt_cli.fast"):
             return None
-        encoder: Callable[[Sequence[str]], Ragged] | None
-        encoder = importlib.import_module("nmt_cli.fast.text.word_ids").encoder(self)
+        word_ids = importlib.import_module("nmt_cli.fast.text.word_ids")
+        encoder: Callable[[Sequence[str]], Ragged] | None = word_ids.encoder(self)
         return encoder
 
     def score(self, i: int) -> float:
-        """Return the rank of a BPE piece, as a negative number, or the log-probability of a unigram
-        piece.
-        """
+        """Return a BPE piece's rank, as a negative number, or a unigram piece's log-probability."""
         return float(self._processor.get_score(i))
 
     def encode_each(self, lines: Sequence[str]) -> list[list[int]]:
@@ -102,11 +101,11 @@ class SentencePieces(Vocabulary):
 
     @cached_property
     def texts(self) -> list[str]:
-        ids = range(len(self))
-        return [
-            "" if i <= EOS or self._processor.is_byte(i) else self._processor.id_to_piece(i)
-            for i in ids
-        ]
+        texts = []
+        for i in range(len(self)):
+            has_text = i > EOS and not self._processor.is_byte(i)
+            texts.append(self._processor.id_to_piece(i) if has_text else "")
+        return texts
 
     def serialise(self) -> bytes:
         return bytes(self._processor.serialized_model_proto())
@@ -119,23 +118,28 @@ class WordPieces(Listed):
     """Word pieces: each word is cut from its start into the longest pieces in the vocabulary.
 
     Wu et al. 2016, section 4.1. A word is a space, written U+2581, and all that follows up to the
-    next one. A run of unknown characters is one UNK (or its bytes); the rest of the word is kept.
+    next one. A run of unknown characters is one UNK (or its bytes). The rest of the word stays.
     """
 
     kind = "wordpiece"
 
     def __init__(self, pieces: Sequence[str]) -> None:
         super().__init__(pieces)
-        has_bytes = self._pieces[EOS + 1 : EOS + 257] == _BYTES
-        self._byte_ids = [self._ids.pop(piece) for piece in _BYTES] if has_bytes else []
+        self._byte_ids: list[int] = []  # with byte fallback: of the bytes 0 to 255
+        if self._pieces[EOS + 1 : EOS + 257] == _BYTES:
+            self._byte_ids = [self._ids.pop(piece) for piece in _BYTES]
         self._longest = max(map(len, self._ids), default=1)
         self._cached_match = lru_cache(_LARGEST_CACHE)(self._match)
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []
-        for word in text.replace(SPACE, " ").split(" ") if text else ():
-            match = self._cached_match if len(word) <= _LONGEST_CACHED_WORD else self._match
-            ids.extend(match(SPACE + word))
+        if not text:
+            return ids
+        for word in text.replace(SPACE, " ").split(" "):
+            if len(word) <= _LONGEST_CACHED_WORD:
+                ids.extend(self._cached_match(SPACE + word))
+            else:
+                ids.extend(self._match(SPACE + word))
         return ids
 
     @cached_property
@@ -145,9 +149,7 @@ class WordPieces(Listed):
 
     @cached_property
     def _contents(self) -> list[bytes]:
-        """What each id adds to a line, in UTF-8. A character may consist of several ids, each a
-        byte.
-        """
+        """The bytes that each id adds to a line. A character may consist of several ids, one a byte."""
         contents = [text.encode() for text in self.texts]
         contents[UNK] = UNKNOWN_TEXT.encode()
         for byte, i in enumerate(self._byte_ids):
@@ -190,16 +192,20 @@ class WholeTokens(Listed):
         return ["" if i <= EOS else SPACE + token for i, token in enumerate(self._pieces)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        shown = (i for i in self._checked(ids) if i not in (PAD, BOS, EOS))
-        return " ".join(UNKNOWN_TEXT.strip() if i == UNK else self._pieces[i] for i in shown)
+        tokens = []
+        for i in self._checked(ids):
+            if i == UNK:
+                tokens.append(UNKNOWN_TEXT.strip())
+            elif i > EOS:
+                tokens.append(self._pieces[i])
+        return " ".join(tokens)
 
 
 def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
-    """Learn a vocabulary of exactly `size - reserved` pieces (characters and whole tokens: at
-    most), deterministically.
+    """Learn a vocabulary of `size - reserved` entries. Equal lines give an equal vocabulary.
 
-    The trainer holds the lines in memory. Word pieces are learned by BPE and differ in how they are
-    applied.
+    Characters and whole tokens may be fewer. The trainer holds the lines in memory. Word pieces are
+    learned by BPE and differ in how they are applied.
 
     Raises:
         UsageError: the size does not fit the text, or the kind is not one of `KINDS`.
@@ -215,42 +221,33 @@ def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
         ranked = sorted(counts, key=lambda token: (-counts[token], token))
         return WholeTokens([*SPECIAL_SYMBOLS, *ranked][: options.size - options.reserved])
     learned = SentencePieces(_train(lines, options), options.kind)
-    return (
-        WordPieces(learned.pieces(range(len(learned)))) if options.kind == "wordpiece" else learned
-    )
+    if options.kind == "wordpiece":
+        return WordPieces(learned.pieces(range(len(learned))))
+    return learned
 
 
 def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
-    """Write the vocabulary to `folder`; return its file, kind, size and SHA-256, which `load`
-    needs, as JSON.
-    """
+    """Write the vocabulary to `folder`; return its entry for `load`, as JSON."""
     content = vocabulary.serialise()
-    name = f"{stem}.{'model' if isinstance(vocabulary, SentencePieces) else 'json'}"
+    ending = "model" if isinstance(vocabulary, SentencePieces) else "json"
+    name = f"{stem}.{ending}"
     durable.write_bytes(folder / name, content)
     sha256 = hashlib.sha256(content).hexdigest()
     return {"file": name, "kind": vocabulary.kind, "size": len(vocabulary), "sha256": sha256}
 
 
 def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
-    """Load the vocabulary that `save` described; raise DataError if its file is missing or has
-    changed.
-    """
+    """Load the vocabulary that `save` described; raise DataError if its file is missing or changed."""
     path = folder / Path(str(description["file"])).name  # never outside `folder`
+    kind = str(description["kind"])
     check_regular(path, LARGEST_FILE)
-    content, kind = path.read_bytes(), str(description["kind"])
+    content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
         raise DataError(
             f"{path}: this vocabulary has changed since it was saved; restore the original"
         )
     try:
-        if kind in ("bpe", "unigram", "character"):
-            vocabulary: Vocabulary = SentencePieces(content, kind)
-        elif kind in ("none", "wordpiece"):
-            vocabulary = (WholeTokens if kind == "none" else WordPieces)(
-                json.loads(content)["pieces"]
-            )
-        else:
-            vocabulary = _added()[kind].load().restored(content)
+        vocabulary = _restored(content, kind)
         if len(vocabulary) <= len(SPECIAL_SYMBOLS):
             raise ValueError(f"{len(vocabulary)} entries")
         for piece in vocabulary.pieces(range(len(vocabulary))):
@@ -260,12 +257,22 @@ def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
     return vocabulary
 
 
-def kinds() -> list[str]:
-    """Return the kinds of vocabularies; the entry points of the group `nmt.vocabularies` add some
-    to `KINDS`.
+def _restored(content: bytes, kind: str) -> Vocabulary:
+    if kind in ("bpe", "unigram", "character"):
+        return SentencePieces(content, kind)
+    if kind == "wordpiece":
+        return WordPieces(json.loads(content)["pieces"])
+    if kind == "none":
+        return WholeTokens(json.loads(content)["pieces"])
+    vocabulary: Vocabulary = _added()[kind].load().restored(content)
+    return vocabulary
 
-    Each is a class of `Vocabulary` with the class method `restored(content)`, the reverse of
-    `serialise`.
+
+def kinds() -> list[str]:
+    """Return the kinds of vocabularies: `KINDS` and the entry points `nmt.vocabularies`.
+
+    An entry point is a class of `Vocabulary` with the class method `restored(content)`, the reverse
+    of `serialise`.
     """
     return [*KINDS, *sorted(_added().names)]
 
@@ -285,13 +292,11 @@ def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
         nonlocal count, failure
         try:
             for line in lines:
-                for piece in filter(None, _RESERVED.split(line)):
+                for part in filter(None, _RESERVED.split(line)):
                     count += 1
-                    yield piece
-        except (
-            Exception,
-            KeyboardInterrupt,
-        ) as error:  # SentencePiece replaces every error by its own
+                    yield part
+        # SentencePiece replaces every error by an error of its own.
+        except (Exception, KeyboardInterrupt) as error:
             failure = error
             raise
 
@@ -326,24 +331,26 @@ def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
 
 
 def _explained(message: str, options: LearningOptions, lines: int) -> Exception:
+    """Return the error for SentencePiece's `message` about so many lines."""
     if not lines:
         return DataError("there is no text to learn subwords from")
-    if found := re.search(
+    too_high = re.search(
         r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message
-    ):
-        most = int(found[1]) + options.reserved
+    )
+    if too_high:
+        most = int(too_high[1]) + options.reserved
         return UsageError(
             f"--vocab-size {options.size} is too large for this text: use --vocab-size {most} or "
             "less"
         )
-    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        least = int(found[1]) + options.reserved
+    too_low = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_low:
+        least = int(too_low[1]) + options.reserved
         return UsageError(
             f"--vocab-size {options.size} is too small for the text's characters: use at least "
-            f"--vocab-size {least}, "
-            f"or lower --character-coverage (now {options.character_coverage:g}). Where a side has "
-            "too little text for "
-            "it, use a joint vocabulary, or --subwords character"
+            f"--vocab-size {least}, or lower --character-coverage (now "
+            f"{options.character_coverage:g}). Where a side has too little text for it, use a "
+            "joint vocabulary, or --subwords character"
         )
     return DataError(
         f"SentencePiece cannot learn a vocabulary ({options.kind}, {options.size}): {message}"

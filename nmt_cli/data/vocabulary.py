@@ -36,15 +36,11 @@ class Vocabulary(ABC):
     def encode(self, text: str) -> list[int]: ...
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
-        """Return what `encode` returns for each line: all ids in one array, and the number of ids
-        in each line.
-        """
+        """Return what `encode` returns for each line, in one array, and the numbers of ids."""
         return joined([self.encode(line) for line in lines])
 
     def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
-        """Return what draws segmentations of text at random: `make` makes it of a vocabulary
-        without symbols.
-        """
+        """Return `make` of the vocabulary without its symbols. It draws segmentations of a text."""
         return make(self)
 
     @abstractmethod
@@ -58,9 +54,7 @@ class Vocabulary(ABC):
     @property
     @abstractmethod
     def texts(self) -> list[str]:
-        """The text that each id adds to a line, spaces as U+2581; "" for special symbols and single
-        bytes.
-        """
+        """The text that each id adds to a line, spaces as U+2581. Special symbols and bytes: ""."""
 
     @abstractmethod
     def serialise(self) -> bytes:
@@ -68,11 +62,12 @@ class Vocabulary(ABC):
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """Return the ids as Python integers; raise DataError if one is out of range."""
-        plain, size = [int(i) for i in ids], len(self)
-        for i in plain:
+        size = len(self)
+        numbers = [int(i) for i in ids]
+        for i in numbers:
             if not 0 <= i < size:
                 raise DataError(f"the id {i} is out of range for this vocabulary of {size} entries")
-        return plain
+        return numbers
 
 
 class Listed(Vocabulary):

@@ -166,7 +166,7 @@ class TranslationTask(VocabularyTask):
         return read_table(first, self._columns, consumed)
 
     def examples(self, block: ParallelLines) -> list[Example]:
-        return [Example._make(line) for line in block.lines()]
+        return list(map(Example._make, block.lines()))
 
     def rejection(self, example: Example) -> str | None:
         source, target, _ = example

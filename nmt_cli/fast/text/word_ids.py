@@ -18,31 +18,27 @@ if TYPE_CHECKING:
     from nmt_cli.data.subwords import SentencePieces
     from nmt_cli.interfaces import Ragged
 
-_LARGEST_TABLE = 1 << 20  # ids; a larger one is emptied
+_LARGEST_TABLE = 1 << 20  # ids; a larger table is emptied, so that memory has a limit
 
 
 def encoder(vocabulary: SentencePieces) -> Callable[[Sequence[str]], Ragged] | None:
-    """Return what encodes lines by words, whose ids do not depend on their neighbours: no merge of
-    BPE crosses a space.
+    """Return a function that encodes lines word by word, or None if their words depend on others.
 
-    None for the unigram model, which compares sums over a whole line, and for a vocabulary without
-    spaces.
+    No merge of BPE crosses a space. The unigram model compares sums over a whole line, and a
+    vocabulary may have no spaces.
     """
+    if vocabulary.kind != "bpe":
+        return None
     pieces = vocabulary.pieces(range(len(vocabulary)))
-    if (
-        vocabulary.kind != "bpe"
-        or SPACE not in pieces
-        or any(SPACE in piece[1:] for piece in pieces)
-    ):
+    if SPACE not in pieces or any(SPACE in piece[1:] for piece in pieces):
         return None
     return WordIds(vocabulary.encode_each, pieces.index(SPACE)).encode
 
 
 class WordIds:
-    """Encodes lines as the sequence of their words' ids. A word, which may be empty, stands between
-    two spaces.
+    """Encodes a line as its words' ids. A word stands between two spaces, and may be empty.
 
-    Text repeats its words, so most of them are in the table already, and the rest is done by numpy.
+    Text repeats its words, so most of them are in the table already. NumPy does the rest.
     """
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], empty: int) -> None:
@@ -50,24 +46,21 @@ class WordIds:
         self._clear()
 
     def encode(self, lines: Sequence[str]) -> Ragged:
-        """Return the ids of `lines` in one array, and the number of ids in each line. An empty line
-        has none.
-        """
+        """Return the ids of `lines` in one array, and the number of ids in each line."""
         if len(self._ids) > _LARGEST_TABLE:
             self._clear()
         lines = [line.replace(SPACE, " ") for line in lines]
-        words_of_lines = np.fromiter(
-            (line.count(" ") + 1 if line else 0 for line in lines), np.int64, len(lines)
-        )
+        words_in_line = [line.count(" ") + 1 if line else 0 for line in lines]
         words = chain.from_iterable(line.split(" ") for line in lines if line)
-        numbers = np.fromiter(
-            map(self._numbers.__getitem__, words), np.int64, int(words_of_lines.sum())
-        )
+        # A new word gets the next number here; `_learn` adds its ids.
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, sum(words_in_line))
         self._learn()
-        lengths = np.diff(self._starts)[numbers]
+        lengths = np.diff(self._starts)[numbers]  # [words]
         ends = _ends(lengths)
-        places = np.arange(ends[-1]) + np.repeat(self._starts[numbers] - ends[:-1], lengths)
-        return self._ids[places], np.diff(ends[_ends(words_of_lines)])
+        shifts = np.repeat(self._starts[numbers] - ends[:-1], lengths)  # [ids of the lines]
+        ids = self._ids[np.arange(ends[-1]) + shifts]
+        line_ends = ends[_ends(np.array(words_in_line, np.int64))]
+        return ids, np.diff(line_ends)
 
     def _clear(self) -> None:
         self._numbers: defaultdict[str, int] = defaultdict()
@@ -77,10 +70,10 @@ class WordIds:
         self._starts = np.array([0, 1])  # word i is ids[starts[i]:starts[i + 1]]
 
     def _learn(self) -> None:
-        """Add the ids of the words that have a number only."""
-        new = list(islice(reversed(self._numbers), len(self._numbers) + 1 - len(self._starts)))[
-            ::-1
-        ]
+        """Add the ids of the words that have only a number."""
+        known = len(self._starts) - 1
+        new = list(islice(reversed(self._numbers), len(self._numbers) - known))
+        new.reverse()  # back to the order of their numbers
         ids, lengths = joined(self._encode(new))
         self._ids = np.concatenate((self._ids, ids))
         self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
