@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -236,8 +237,9 @@ def score_systems(
 
 
 def _value(metric: Any, statistics: Sequence[Any]) -> float:
-    if hasattr(metric, "effective_order"):  # of BLEU
-        metric.effective_order = len(statistics) == 1
+    if len(statistics) == 1 and hasattr(metric, "effective_order"):  # sentence BLEU
+        metric = copy(metric)  # the scores of whole systems must stay without it
+        metric.effective_order = True
     return round(float(metric._aggregate_and_compute(statistics).score), _DIGITS)
 
 

@@ -96,6 +96,19 @@ def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
                 )
 
 
+def test_scores_of_lines_change_no_score_of_a_system() -> None:
+    """A line's BLEU has an effective order; the BLEU of the next system has not."""
+    systems = [("a", ["a b c d e", "f g h i"]), ("b", ["a b c x y", "f x y z"])]
+    references = [("reference", systems[0][1])]
+    metrics = ["bleu", "multi-bleu-untokenised"]
+    for of_lines, whole in zip(
+        score_systems(systems, references, metrics, labels=[1, 2]),
+        score_systems(systems, references, metrics),
+        strict=True,
+    ):
+        assert (of_lines.score, of_lines.signature) == (whole.score, whole.signature)
+
+
 @pytest.mark.parametrize(
     ("name", "bleu", "chrf"),
     [("guarani-spanish/gn", 3.26, 0.220), ("bribri-spanish/bzd", 0.54, 0.077)],
