@@ -1,5 +1,4 @@
-"""Scores of translations: every BLEU of the literature under a name of its own, chrF, TER, and
-metrics of others.
+"""Scores of translations: each BLEU of the literature by its own name, chrF, TER, and functions.
 
 sacreBLEU does the counting. The BLEU of multi-bleu.perl is sacreBLEU's without tokenization and
 without smoothing, on lines prepared as users of that script prepare them
@@ -14,8 +13,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli import __version__, registry
 from nmt_cli.errors import DataError, UsageError, check_iterable, counted, nearest
@@ -64,6 +64,15 @@ class Score:
     groups: Mapping[str | int, float] = field(default_factory=dict)
 
 
+class PreparedLines(NamedTuple):
+    """The lines of every reference and every system, prepared for a measure."""
+
+    measure: Measure
+    metric: Any  # sacreBLEU's, or a `FunctionMetric`
+    references: list[list[str]]
+    systems: list[list[str]]
+
+
 def read_measures(module: str) -> Iterator[Measure]:
     """Yield the measures in measures.toml, beside the file `module`, cased and lower-cased."""
     content = Path(module).with_name("measures.toml").read_text(encoding="utf-8")
@@ -73,16 +82,13 @@ def read_measures(module: str) -> Iterator[Measure]:
         reference = tuple(fields.pop("reference", ()))
         cased = Measure(metric, hypothesis=hypothesis, reference=reference, **fields)
         yield cased
+        lower = replace(cased, metric=f"{metric}-lc", name=f"{cased.name}; lower-cased")
         if lower_cased == "sacrebleu":
-            settings = {**cased.settings, "lowercase": True}
-            yield replace(
-                cased, metric=f"{metric}-lc", name=f"{cased.name}; lower-cased", settings=settings
-            )
+            yield replace(lower, settings={**cased.settings, "lowercase": True})
         elif lower_cased == "perl":
             yield replace(
-                cased,
-                metric=f"{metric}-lc",
-                name=f"{cased.name}; lower-cased as by -lc: A to Z only",
+                lower,
+                name=f"{lower.name} as by -lc: A to Z only",
                 hypothesis=_with_lower_case(cased.hypothesis),
                 reference=_with_lower_case(cased.reference),
                 signature={**cased.signature, "case": "lc-ascii"},
@@ -120,9 +126,8 @@ _GROUPS = {
 @cache
 def _annexed() -> dict[str, Measure]:
     """Return the measures of the entry points `nmt.metrics`, by name."""
-    return {
-        measure.metric: measure for group in registry.entries("nmt.metrics") for measure in group
-    }
+    measures = chain.from_iterable(registry.entries("nmt.metrics"))
+    return {measure.metric: measure for measure in measures}
 
 
 def metric_names() -> list[str]:
@@ -132,29 +137,29 @@ def metric_names() -> list[str]:
 def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     """Return the measures called `names`, in any case, each once.
 
-    A name is that of a measure, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`,
+    A name is a measure's name, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`,
     MODULE:FUNCTION, or `paper`: what Table 2 of the paper reports, which is tokenized BLEU, for
     German with compounds split.
 
     Raises:
         UsageError: an unknown name.
     """
-    aliases = {
-        **_GROUPS,
-        "paper": ("get-ende-bleu-quotes" if target_language == "de" else "multi-bleu",),
-    }
+    of_paper = "get-ende-bleu-quotes" if target_language == "de" else "multi-bleu"
+    groups = {**_GROUPS, "paper": (of_paper,)}
     known = {**MEASURES, **_annexed()}
-    found: dict[str, Measure] = {}
+    measures: dict[str, Measure] = {}
     for given in names:
         name = given.lower()
         if ":" in name:
-            found[given] = Measure(given, given, given)
-        elif name not in aliases and name not in known:
+            measures[given] = Measure(given, name=given, kind=given)
+        elif name in groups:
+            measures.update((metric, known[metric]) for metric in groups[name])
+        elif name in known:
+            measures[name] = known[name]
+        else:
             near = nearest(name, metric_names(), "See nmt score --help.")
             raise UsageError(f"there is no metric called {name!r}. {near}")
-        else:
-            found.update((metric, known[metric]) for metric in aliases.get(name, (name,)))
-    return list(found.values())
+    return list(measures.values())
 
 
 def score(
@@ -183,9 +188,10 @@ def score(
         raise UsageError(
             f"metrics and target_language are names, not {metrics!r} and {target_language!r}"
         )
-    given = _listed(references) or []
-    lists = [given] if any(isinstance(line, str) for line in given) else given
-    named = [(f"reference {number}", lines) for number, lines in enumerate(lists, 1)]
+    references = _listed(references) or []
+    if any(isinstance(line, str) for line in references):
+        references = [references]
+    named = [(f"reference {number}", lines) for number, lines in enumerate(references, 1)]
     return score_systems([("", _listed(hypotheses))], named, metrics, target_language, sources)
 
 
@@ -202,7 +208,7 @@ def score_systems(
     sources: Lines = (),
     labels: Sequence[str | int] = (),
 ) -> list[Score]:
-    """Score several systems; metric by metric, in the systems' order.
+    """Score several systems, metric by metric, in the systems' order.
 
     Args:
         labels: the group of each line, for `Score.groups`. The BLEU of one line is sacreBLEU's
@@ -212,47 +218,52 @@ def score_systems(
     for line, label in enumerate(labels):
         groups.setdefault(label, []).append(line)
     scores = []
-    all_measured = measured(systems, references, metrics, target_language, sources)
-    for measure, metric, prepared_references, prepared in all_measured:
-        for (system, _), lines in zip(systems, prepared, strict=True):
-            statistics = _statistics(metric, lines, prepared_references, whole=not groups)
+    for prepared in prepare(systems, references, metrics, target_language, sources):
+        measure, metric = prepared.measure, prepared.metric
+        for (system, _), lines in zip(systems, prepared.systems, strict=True):
+            statistics = _statistics(metric, lines, prepared.references, whole=not groups)
             result = metric._aggregate_and_compute(statistics)
-            details: dict[str, Any] = {}
-            if measure.kind == "BLEU":
-                details = {
-                    "precisions": [float(precision) for precision in result.precisions],
-                    "brevity_penalty": float(result.bp),
-                    "hypothesis_length": int(result.sys_len),
-                    "reference_length": int(result.ref_len),
-                }
-            name = measure.name.format(language=target_language)
-            signature = signature_of(measure, metric.get_signature(), target_language)
-            of_groups = {
-                label: _value(metric, [statistics[i] for i in each])
-                for label, each in groups.items()
-            }
-            score = round(float(result.score), _DIGITS)
-            scores.append(Score(measure.metric, name, score, signature, system, details, of_groups))
+            group_scores = {}
+            for label, numbers in groups.items():
+                group_scores[label] = _group_score(metric, [statistics[i] for i in numbers])
+            scores.append(
+                Score(
+                    measure.metric,
+                    name=measure.name.format(language=target_language),
+                    score=round(float(result.score), _DIGITS),
+                    signature=signature_of(measure, metric.get_signature(), target_language),
+                    system=system,
+                    details=_bleu_details(result) if measure.kind == "BLEU" else {},
+                    groups=group_scores,
+                )
+            )
     return scores
 
 
-def _value(metric: Any, statistics: Sequence[Any]) -> float:
+def _bleu_details(result: Any) -> dict[str, Any]:
+    return {
+        "precisions": [float(precision) for precision in result.precisions],
+        "brevity_penalty": float(result.bp),
+        "hypothesis_length": int(result.sys_len),
+        "reference_length": int(result.ref_len),
+    }
+
+
+def _group_score(metric: Any, statistics: Sequence[Any]) -> float:
     if len(statistics) == 1 and hasattr(metric, "effective_order"):  # sentence BLEU
         metric = copy(metric)  # the scores of whole systems must stay without it
         metric.effective_order = True
     return round(float(metric._aggregate_and_compute(statistics).score), _DIGITS)
 
 
-def measured(
+def prepare(
     systems: Sequence[Named],
     references: Sequence[Named],
     metrics: Sequence[str],
     target_language: str,
     sources: Lines = (),
-) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
-    """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system
-    prepared for it.
-    """
+) -> Iterator[PreparedLines]:
+    """Yield the lines of every reference and every system, prepared for each measure."""
     measures = measures_of(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
@@ -261,25 +272,22 @@ def measured(
     if any(measure.nbest for measure in measures):
         texts = [[line.partition("\n")[0] for line in lines] for lines in texts]
 
-    @cache
-    def prepared(text: int, steps: tuple[str, ...]) -> list[str]:
-        """Return the lines after `steps`; sequences of steps with a common beginning share its
-        result.
-        """
-        return (
-            list(map(STEPS[steps[-1]](target_language), prepared(text, steps[:-1])))
-            if steps
-            else list(texts[text])
-        )
+    @cache  # so sequences of steps with a common beginning share its lines
+    def after_steps(text: int, steps: tuple[str, ...]) -> list[str]:
+        if not steps:
+            return list(texts[text])
+        last = STEPS[steps[-1]](target_language)
+        return list(map(last, after_steps(text, steps[:-1])))
 
+    of_references = range(len(references))  # in `texts`
+    of_systems = range(len(references), len(texts))
     for measure in measures:
-        reference_lines = [prepared(text, measure.reference) for text in range(len(references))]
-        system_lines = [
-            prepared(text, measure.hypothesis) for text in range(len(references), len(texts))
-        ]
+        reference_lines = [after_steps(text, measure.reference) for text in of_references]
         if measure.nbest:
             system_lines = [list(lines) for _, lines in systems]
-        yield measure, _metric(measure, sources), reference_lines, system_lines
+        else:
+            system_lines = [after_steps(text, measure.hypothesis) for text in of_systems]
+        yield PreparedLines(measure, _metric(measure, sources), reference_lines, system_lines)
 
 
 def _metric(measure: Measure, sources: Lines) -> Any:
@@ -289,19 +297,20 @@ def _metric(measure: Measure, sources: Lines) -> Any:
 
     if ":" in measure.kind:
         return FunctionMetric(measure.metric, measure.kind, measure.settings, sources)
-    # force: no warning about tokenized input; the command itself looks for that, once.
-    settings = {**measure.settings, "force": True} if measure.kind == "BLEU" else measure.settings
-    add_one = settings.get("smooth_method") == "add-k"
-    return (AddOneBLEU if add_one else getattr(sacrebleu.metrics, measure.kind))(**settings)
+    settings = dict(measure.settings)
+    if measure.kind == "BLEU":
+        settings["force"] = True  # no warning about tokenized input: `nmt score` looks for it, once
+    if settings.get("smooth_method") == "add-k":
+        return AddOneBLEU(**settings)
+    return getattr(sacrebleu.metrics, measure.kind)(**settings)
 
 
 def _statistics(metric: Any, hypotheses: Lines, references: Sequence[Lines], whole: bool) -> Any:
-    """Return what a metric counts in each line, in less memory: sacreBLEU's n-grams are held for
-    one sentence only.
-    """
+    """Return what a metric counts in each line."""
     if isinstance(metric, FunctionMetric):
         return metric.statistics(hypotheses, references, whole)
     statistics: list[Any] = []
+    # Line by line, because sacreBLEU holds the n-grams of all lines that it is given.
     for hypothesis, *of_sentence in zip(hypotheses, *references, strict=True):
         statistics += metric._extract_corpus_statistics(
             [hypothesis], [[reference] for reference in of_sentence]
@@ -310,9 +319,7 @@ def _statistics(metric: Any, hypotheses: Lines, references: Sequence[Lines], who
 
 
 def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
-    """Return sacreBLEU's signature of a metric that has been used, completed by how the lines were
-    prepared.
-    """
+    """Return sacreBLEU's signature of a used metric, with the preparation of the lines."""
     for key, value in measure.signature.items():
         signature.update(key, value.format(language=target_language))
     if "moses" in measure.hypothesis:
@@ -323,20 +330,17 @@ def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
 
 
 def check_lengths(systems: Sequence[Named], references: Sequence[Named]) -> None:
-    """Raise an error unless all are lists of strings, of the same length."""
+    """Raise an error unless all are lists of strings with the same length."""
     if not references or not references[0][1]:
         raise DataError("there is nothing to score: no reference sentence")
     first, expected = references[0][0], len(references[0][1])
     for name, lines in (*references, *systems):
-        if (
-            lines is None
-            or isinstance(lines, str)
-            or not all(isinstance(line, str) for line in lines)
-        ):
-            raise UsageError(f"{name or 'hypotheses'}: expected a list of strings")
+        name = name or "hypotheses"
+        is_list = lines is not None and not isinstance(lines, str)
+        if not is_list or not all(isinstance(line, str) for line in lines):
+            raise UsageError(f"{name}: expected a list of strings")
         if len(lines) != expected:
             raise DataError(
-                f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but {first} has "
-                f"{expected:,}; line n must "
+                f"{name}: {counted(len(lines), 'line')}, but {first} has {expected:,}; line n must "
                 f"belong to line n of {first}"
             )

@@ -19,34 +19,32 @@ from nmt_cli.errors import UsageError
 
 
 class FunctionMetric:
-    """A function with the methods that sacreBLEU's paired tests call. The statistics of N lines are
-    pairs [N, 2].
-    """
+    """A function with the methods that sacreBLEU's paired tests call. Statistics: [lines, 2]."""
 
     def __init__(
         self, metric: str, place: str, settings: Mapping[str, Any], sources: Sequence[str]
     ) -> None:
         """Raise UsageError if the function at `place`, MODULE:FUNCTION, cannot be imported."""
-        self.metric, self.settings, self.sources = metric, settings, list(sources)
+        self.metric = metric
+        self.settings = settings
+        self.sources = list(sources)
         try:
             self.function = pkgutil.resolve_name(place)
         except (ImportError, AttributeError, ValueError) as error:
-            advice = "Give MODULE:FUNCTION, with a module that is installed or in a directory of PYTHONPATH."
-            raise UsageError(f"metric {metric}: cannot import it: {error}. {advice}") from error
+            raise UsageError(
+                f"metric {metric}: cannot import it: {error}. Give MODULE:FUNCTION, with a module "
+                "that is installed or in a directory of PYTHONPATH."
+            ) from error
 
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], whole: bool = False
     ) -> npt.NDArray[np.float64]:
-        """Call the function. If `whole`, it may return one number for all lines, which gives one
-        pair.
-        """
+        """Call the function. If `whole`, it may return one number for all lines: one pair."""
         if len(references) > 1:
             raise UsageError(f"metric {self.metric} compares with one reference: give one --ref")
+        lines = list(hypotheses), list(references[0]), self.sources
         try:
-            found = self.function(
-                list(hypotheses), list(references[0]), self.sources, **self.settings
-            )
-            rows = np.asarray(found, dtype=np.float64)
+            rows = np.asarray(self.function(*lines, **self.settings), dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"metric {self.metric}: {type(error).__name__}: {error}. It returns numbers"
@@ -54,15 +52,15 @@ class FunctionMetric:
         if whole and rows.ndim == 0:
             rows = rows[None]
         elif rows.shape[:1] != (len(hypotheses),):
-            got = (
-                f"{len(rows):,} values"
-                if rows.ndim
-                else "one number, so there are no tests, groups or lines,"
-            )
+            returned = "one number, so there are no tests, groups or lines,"
+            if rows.ndim:
+                returned = f"{len(rows):,} values"
             raise UsageError(
-                f"metric {self.metric}: it returned {got} for {len(hypotheses):,} lines"
+                f"metric {self.metric}: it returned {returned} for {len(hypotheses):,} lines"
             )
-        return rows if rows.ndim == 2 else np.stack([rows, np.ones_like(rows)], axis=1)
+        if rows.ndim == 2:
+            return rows
+        return np.stack([rows, np.ones_like(rows)], axis=1)  # a mean over the lines
 
     _extract_corpus_statistics = statistics
 

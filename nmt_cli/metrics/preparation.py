@@ -32,7 +32,7 @@ def split_compounds(line: str) -> str:
     """Turn `rich-text` into `rich ##AT##-##AT## text`, once over the bytes of the line, without
     overlaps.
 
-    So the middle part of `a-b-c` stays joined to `c`; that of `a-é-b`, two bytes long, does not.
+    So the middle of `a-b-c` stays joined to `c`. The middle of `a-é-b`, two bytes long, does not.
     """
     return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
 
@@ -57,9 +57,7 @@ def moses_tokenizer(language: str) -> Step:
 
 
 def punctuation_replacer(language: str) -> Step:
-    """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses; it leaves the German `„` as
-    it is.
-    """
+    """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses. It leaves the German `„`."""
     from sacremoses import MosesPunctNormalizer
 
     return MosesPunctNormalizer().replace_unicode_punct  # type: ignore[no-any-return]
@@ -94,27 +92,10 @@ STEPS: dict[str, Callable[[str], Step]] = {
 
 
 _WITHOUT_SPACES = {
-    "zh": ("zh", "zho", "cmn", "yue", "lzh"),
-    "char": (
-        "ja",
-        "jpn",
-        "th",
-        "tha",
-        "lo",
-        "lao",
-        "km",
-        "khm",
-        "my",
-        "mya",
-        "bo",
-        "bod",
-        "dz",
-        "dzo",
-    ),
+    "zh": "zh zho cmn yue lzh".split(),
+    "char": "ja jpn th tha lo lao km khm my mya bo bod dz dzo".split(),
 }
-"""Languages without spaces between words, by the tokenization of sacreBLEU that needs no further
-package.
-"""
+"""Languages without spaces between words, by the tokenization of sacreBLEU for them."""
 
 
 def tokenization_of(language: str) -> str:

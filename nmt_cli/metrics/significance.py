@@ -1,6 +1,4 @@
-"""Whether systems differ by more than chance: sacreBLEU's paired tests, for every metric of
-`nmt_cli.metrics.bleu`.
-"""
+"""sacreBLEU's paired tests for the metrics of `bleu.py`: do systems differ by more than chance?"""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.metrics.bleu import DEFAULT, Lines, Named, measured, signature_of
+from nmt_cli.metrics.bleu import DEFAULT, Lines, Named, prepare, signature_of
 
 TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
 """The tests by name, and sacreBLEU's abbreviations."""
@@ -24,7 +22,7 @@ class Comparison:
     system: str
     baseline: str
     score: float  # on all sentences
-    # Of a difference this large between equally good systems; None for the baseline.
+    # Of a difference this large between equally good systems. None for the baseline.
     p_value: float | None
     mean: float | None  # of the resamples of the bootstrap
     interval: float | None  # half the width of the 95% confidence interval around `mean`
@@ -61,38 +59,36 @@ def paired_test(
             "a paired test compares systems: give two or more files of hypotheses, the baseline "
             "first"
         )
+    names = [name for name, _ in systems]
     comparisons = []
-    for measure, metric, prepared_references, prepared in measured(
-        systems, references, metrics, target_language, sources
-    ):
-        names = [name for name, _ in systems]
-        named: list[Named] = list(zip(names, prepared, strict=True))
-        signatures, columns = PairedTest(
-            named, {"": metric}, prepared_references, TESTS[test], samples
-        )()
-        ((key, found),) = signatures.items()
-        signature = signature_of(measure, found, target_language)
+    for prepared in prepare(systems, references, metrics, target_language, sources):
+        named: list[Named] = list(zip(names, prepared.systems, strict=True))
+        paired = PairedTest(named, {"": prepared.metric}, prepared.references, TESTS[test], samples)
+        signatures, columns = paired()
+        ((key, test_signature),) = signatures.items()
+        signature = signature_of(prepared.measure, test_signature, target_language)
         results: list[Any] = columns[key]
         for system, result in zip(names, results, strict=True):
-            # Some are numpy's, which JSON does not have.
-            values = (result.p_value, result.mean, result.ci)
-            p_value, mean, interval = [None if value is None else float(value) for value in values]
+            p_value = _number(result.p_value)
             if p_value is not None and result.score == results[0].score:
                 # SacreBLEU counts only larger differences, and gives equal scores its smallest p.
                 p_value = 1.0
-            score = float(result.score)
-            name = measure.name.format(language=target_language)
             comparisons.append(
                 Comparison(
-                    measure.metric,
-                    name,
-                    system,
-                    names[0],
-                    score,
-                    p_value,
-                    mean,
-                    interval,
-                    signature,
+                    prepared.measure.metric,
+                    name=prepared.measure.name.format(language=target_language),
+                    system=system,
+                    baseline=names[0],
+                    score=float(result.score),
+                    p_value=p_value,
+                    mean=_number(result.mean),
+                    interval=_number(result.ci),
+                    signature=signature,
                 )
             )
     return comparisons
+
+
+def _number(value: Any) -> float | None:
+    """Return a number that JSON has: some of sacreBLEU's are NumPy's."""
+    return None if value is None else float(value)

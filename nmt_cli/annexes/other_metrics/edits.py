@@ -15,28 +15,30 @@ Lines = list[str]
 
 
 def top(hypotheses: Lines, references: Lines, sources: Lines, k: int) -> list[float]:
-    """Return 100 for each line whose reference is among the first `k` of its hypotheses, which line
-    feeds separate.
+    """Return 100 for a line whose reference is among the first `k` of its outputs, and else 0.
+
+    Line feeds separate the outputs.
     """
-    return [
-        100.0 * (comparable(reference) in map(comparable, outputs.split("\n")[:k]))
-        for outputs, reference in zip(hypotheses, references, strict=True)
-    ]
+    scores = []
+    for lines, reference in zip(hypotheses, references, strict=True):
+        outputs = [comparable(output) for output in lines.split("\n")[:k]]
+        scores.append(100.0 if comparable(reference) in outputs else 0.0)
+    return scores
 
 
 def edits(
     hypotheses: Lines, references: Lines, sources: Lines, units: str
 ) -> list[tuple[float, int]]:
-    """Return 100 times the edits in `units`, and the units of the reference, of each line."""
+    """Return of each line 100 times the edits in `units`, and the units of the reference."""
     from rapidfuzz.distance import Levenshtein
 
-    pairs = zip(
-        *([UNITS[units](comparable(line)) for line in side] for side in (hypotheses, references)),
-        strict=True,
-    )
-    return [
-        (100.0 * Levenshtein.distance(line, reference), len(reference)) for line, reference in pairs
-    ]
+    split = UNITS[units]
+    rates = []
+    for line, reference in zip(hypotheses, references, strict=True):
+        expected = split(comparable(reference))
+        distance = Levenshtein.distance(split(comparable(line)), expected)
+        rates.append((100.0 * distance, len(expected)))
+    return rates
 
 
 UNITS: dict[str, Callable[[str], Sequence[str]]] = {"words": str.split, "characters": str}
