@@ -1,5 +1,4 @@
-"""The seam for what goes around a translation, such as inline tags, the sentences of a line, or
-unknown words.
+"""The seam for what goes around a translation, such as inline tags or the sentences of a line.
 
 An `Around` reads a line before the search and writes its translation after it. In between it may
 revise the outputs where they are made, which may be another process. It is registered as a
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli import registry
 from nmt_cli.config import fields, flag
@@ -21,10 +20,20 @@ from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.errors import UsageError
 
-Layer = Sequence[tuple[str, int, Any]]
-"""What one `Around` has read: each text, the number of texts that it became, and the note for
-`write`.
-"""
+
+class ReadText(NamedTuple):
+    """A text that one `Around` has read."""
+
+    text: str
+    parts: int  # the number of texts that it became
+    note: Any  # for `write`
+
+
+class Reading(NamedTuple):
+    """A line that a `Chain` has read."""
+
+    texts: list[str]  # to translate in place of the line
+    layers: list[list[ReadText]]  # of each `Around`, for `Chain.write`
 
 
 class Around:
@@ -59,15 +68,14 @@ class Around:
         return [line], None
 
     def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
-        """Return the outputs of each text of a batch, changed or with notes. It runs in a worker
-        process.
+        """Return the outputs of each text of a batch, changed or with notes.
+
+        It runs in a worker process.
         """
         return outputs
 
     def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
-        """Return the translation of a line from the translations of the texts that `read` made of
-        it.
-        """
+        """Return the translation of a line from the translations of the texts of `read`."""
         (translation,) = translations
         return translation
 
@@ -90,7 +98,9 @@ class Chain:
     def __init__(self, arounds: Iterable[Around] = ()) -> None:
         self.arounds: list[Around] = []
         for around in sorted(arounds, key=lambda around: around.order):
-            joined = self.arounds[-1].joined(around) if self.arounds else None
+            joined = None
+            if self.arounds:
+                joined = self.arounds[-1].joined(around)
             if joined is None:
                 self.arounds.append(around)
             else:
@@ -115,32 +125,36 @@ class Chain:
         """Whether the search may give the unknown word."""
         return any(around.allows_unknown for around in self.arounds)
 
-    def read(self, line: str) -> tuple[list[str], list[Layer]]:
+    def read(self, line: str) -> Reading:
         """Return the texts to translate in place of a line, and what `write` needs."""
-        texts, layers = [line], list[Layer]()
+        texts = [line]
+        layers = []
         for around in self.arounds:
-            read = [around.read(text) for text in texts]
-            layers.append(
-                [(text, len(parts), note) for text, (parts, note) in zip(texts, read, strict=True)]
-            )
-            texts = [part for parts, _ in read for part in parts]
-        return texts, layers
+            layer = []
+            inner_texts = []
+            for text in texts:
+                parts, note = around.read(text)
+                layer.append(ReadText(text, len(parts), note))
+                inner_texts += parts
+            layers.append(layer)
+            texts = inner_texts
+        return Reading(texts, layers)
 
     def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
-        """Return the outputs of each text of a batch after all have revised them, the innermost
-        first.
-        """
+        """Return the outputs of each text of a batch, revised by all, the innermost first."""
         for around in reversed(self.arounds):
             outputs = around.revise(batch, outputs)
         return outputs
 
-    def write(self, translations: Sequence[Translation], layers: Sequence[Layer]) -> Translation:
+    def write(
+        self, translations: Iterable[Translation], layers: Sequence[Sequence[ReadText]]
+    ) -> Translation:
         """Return the translation of a line from the translations of its texts."""
         for around, layer in zip(reversed(self.arounds), reversed(layers), strict=True):
-            rest = iter(translations)
-            translations = [
-                around.write(text, list(islice(rest, count)), note) for text, count, note in layer
-            ]
+            parts = iter(translations)
+            translations = []
+            for text, count, note in layer:
+                translations.append(around.write(text, list(islice(parts, count)), note))
         (translation,) = translations
         return translation
 
@@ -165,10 +179,12 @@ def chain_of(options: TranslateOptions, engine: Engine) -> Chain:
 
 
 def flags_of(config: Any) -> str:
-    """Return the flags of the settings that differ from their defaults."""
+    """Return the flags of the settings that differ from their defaults, or all if none does."""
     default = type(config)()
-    flags = {
-        flag(field): getattr(config, field.name) != getattr(default, field.name)
-        for field, _ in fields(type(config))
-    }
-    return ", ".join([name for name, given in flags.items() if given] or flags)
+    flags = []
+    changed = []
+    for field, _ in fields(type(config)):
+        flags.append(flag(field))
+        if getattr(config, field.name) != getattr(default, field.name):
+            changed.append(flag(field))
+    return ", ".join(changed or flags)

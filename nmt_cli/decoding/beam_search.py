@@ -1,20 +1,24 @@
-"""Beam search with the length penalty, output limits and early termination of section 6.1, for any
-`Decodable`.
+"""Beam search of section 6.1: length penalty, output limits and early termination.
 
-Letters: B sentences, A of them not done, W live hypotheses of each (1 at first, then the beam), N =
-    A * W rows of the decoder state, L tokens so far, V vocabulary, C candidates of a sentence, K
-    the beam.
+Letters:
+    B: sentences. A of them are not done.
+    K: the beam.
+    W: live hypotheses of a sentence, 1 at first and then K.
+    N: A * W, the rows of the decoder state.
+    L: tokens so far.
+    C: candidates of a sentence.
+    V: vocabulary.
 
-|Y| counts the end-of-sentence token, as in the paper's own code: an output that is empty has a
-length of 1.
+|Y| counts the end-of-sentence token, as in the paper's own code. An empty output has the
+length 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -27,32 +31,25 @@ from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Decode
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """((5 + |Y|) / 6)^alpha, the divisor of a log-probability (Wu et al. 2016, equation 14; section
-    6.1).
-    """
+    """((5 + |Y|) / 6)^alpha, the divisor of a log-probability (Wu et al. 2016, eq. 14)."""
     return ((5.0 + length) / 6.0) ** alpha
 
 
 @dataclass(frozen=True)
 class LengthPenalty:
-    """The scores by which outputs of different lengths are compared: the paper's, if a subclass has
-    no others.
-    """
+    """Scores that compare outputs of different lengths. A subclass may have other scores."""
 
     alpha: float
 
     def score(self, log_probability: Tensor, length: Tensor) -> Tensor:
-        """Return the scores of outputs of a `log_probability` and a `length`, EOS included, which
-        broadcast.
-        """
+        """Return the scores of outputs. `length` includes EOS and broadcasts."""
         return log_probability / length_penalty(length, self.alpha)
 
     def bound(self, log_probability: Tensor, longest: Tensor) -> Tensor:
-        """Return what no score exceeds of hypotheses that are continued to a length of `longest` at
-        most.
+        """Return a score that no continuation exceeds up to the length `longest`.
 
-        The log-probability of a hypothesis only falls, and the paper's penalty is greatest at the
-        limit.
+        The log-probability of a hypothesis only falls, and the paper's penalty is greatest at
+        the limit.
         """
         return self.score(log_probability, longest)
 
@@ -84,17 +81,12 @@ def beam_search(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    search = Search(
-        model,
-        model.start(source),
-        limits,
-        options or SearchSettings(),
-        constraint,
-        device=source.device,
-    )
+    options = options or SearchSettings()
+    state = model.start(source)
+    search = Search(model, state, limits, options, constraint, device=source.device)
     while len(search.sentences.places):
         search.step()
-    return hypotheses(search.outputs, search.history, search.length, search.options.nbest)
+    return hypotheses(search.outputs, search.history, search.length, options.nbest)
 
 
 @dataclass(frozen=True)
@@ -107,25 +99,45 @@ class Tensors:
     def all(self) -> list[Tensor]:
         return list(vars(self).values())
 
+    def sentences(self) -> Iterator[tuple[list[Any], ...]]:
+        """Yield the entries of each sentence, as lists."""
+        return zip(*(tensor.tolist() for tensor in self.all()), strict=True)
+
 
 @dataclass(frozen=True)
-class Candidates(Tensors):
-    """Continuations of each sentence's hypotheses by one token, best first: all [A, C]."""
+class Ranked(Tensors):
+    """Tensors [A, any] that are ordered by their scores."""
 
-    scores: Tensor  # sums of log-probabilities; -inf for a continuation that is not allowed
+    scores: Tensor
+
+    def best(self, number: int) -> Self:
+        """Return the best `number` of each sentence, best first. Equal scores keep their order."""
+        order = self.scores.sort(dim=1, descending=True, stable=True).indices[:, :number]
+        return self.map(lambda tensor: tensor.gather(1, order))
+
+
+@dataclass(frozen=True)
+class Candidates(Ranked):
+    """Continuations of each sentence's hypotheses by one token: all [A, C].
+
+    The scores are sums of log-probabilities. A continuation that is not allowed has -inf.
+    """
+
     tokens: Tensor
     token_scores: Tensor
     rows: Tensor  # the hypothesis that is continued, of N
 
 
 @dataclass(frozen=True)
-class Outputs(Tensors):
-    """Hypotheses of each sentence that are not continued: all [A, any]."""
+class Outputs(Ranked):
+    """Hypotheses of each sentence that are not continued: all [A, any].
 
-    scores: Tensor  # with the length penalty; -inf for none
+    The scores have the length penalty. The score of no output is -inf.
+    """
+
     lengths: Tensor  # in tokens, without EOS
     rows: Tensor  # the hypothesis, of W
-    end_scores: Tensor  # the log-probability of EOS; NaN for a hypothesis that was cut off
+    end_scores: Tensor  # the log-probability of EOS, NaN for a hypothesis that was cut off
 
     @classmethod
     def none(cls, sentences: int, number: int, device: torch.device) -> Outputs:
@@ -134,14 +146,8 @@ class Outputs(Tensors):
         return cls(scores, lengths, lengths.clone(), scores.clone())
 
     def followed_by(self, others: Outputs) -> Outputs:
-        return Outputs(
-            *(torch.cat(pair, dim=1) for pair in zip(self.all(), others.all(), strict=True))
-        )
-
-    def best(self, number: int) -> Outputs:
-        """The best `number` outputs of each sentence, best first. Of equal scores, the first leads."""
-        order = self.scores.sort(dim=1, descending=True, stable=True).indices[:, :number]
-        return self.map(lambda part: part.gather(1, order))
+        pairs = zip(self.all(), others.all(), strict=True)
+        return Outputs(*(torch.cat(pair, dim=1) for pair in pairs))
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,7 @@ class History(Tensors):
     """The hypotheses after each step: all [B, at least L, K]."""
 
     tokens: Tensor
-    rows: Tensor  # of W, the hypothesis that was continued
+    rows: Tensor  # the hypothesis that was continued, of W
     token_scores: Tensor
 
 
@@ -157,14 +163,13 @@ class History(Tensors):
 class Sentences:
     """The sentences that are not done."""
 
-    places: Tensor  # [A] of B
+    places: Tensor  # [A], of B
     limits: Tensor  # [A]
     finished: Outputs  # [A, nbest], best first
 
     def keep(self, rows: Tensor) -> Sentences:
-        return Sentences(
-            self.places[rows], self.limits[rows], self.finished.map(lambda part: part[rows])
-        )
+        finished = self.finished.map(lambda tensor: tensor[rows])
+        return Sentences(self.places[rows], self.limits[rows], finished)
 
 
 class Search:
@@ -190,17 +195,19 @@ class Search:
         self.model, self.state, self.options, self.constraint = model, state, options, constraint
         self.penalty = options.penalty or LengthPenalty(options.alpha)
         self.length = 0  # of the hypotheses, with the token that is searched for
-        self.now = torch.zeros(1, dtype=torch.long, device=device)  # the same on the device
-        finished = Outputs.none(B, options.nbest, device)
+        self.now = torch.zeros(1, dtype=torch.long, device=device)  # the length, on the device
         self.sentences = Sentences(
-            torch.arange(B, device=device), torch.tensor(limits, device=device), finished
+            places=torch.arange(B, device=device),
+            limits=torch.tensor(limits, device=device),
+            finished=Outputs.none(B, options.nbest, device),
         )
-        # [A, W], best first.
-        self.scores = F.pad(torch.zeros((B, 1), device=device), (0, width - 1), value=-torch.inf)
+        # At first, each sentence has one hypothesis, which is empty.
+        self.scores = torch.full((B, width), -torch.inf, device=device)  # [A, W], best first
+        self.scores[:, 0] = 0.0
         self.last = torch.full((B, width), BOS, device=device)  # [A, W], the newest tokens
         self.outputs = Outputs.none(B, options.nbest + K, device)  # of the sentences that have left
-        none = torch.zeros((B, steps, K), dtype=torch.long, device=device)
-        self.history = History(none, none.clone(), none.float())
+        zeros = torch.zeros((B, steps, K), dtype=torch.long, device=device)
+        self.history = History(zeros, zeros.clone(), zeros.float())
 
     def step(self) -> None:
         """Extend the live hypotheses by a token."""
@@ -208,53 +215,55 @@ class Search:
         self.now += 1
         candidates = self._candidates()
         candidates = self.finish(candidates, candidates.tokens == EOS)
-        live = candidates.map(lambda part: part[:, : self.options.beam])
+        live = candidates.map(lambda tensor: tensor[:, : self.options.beam])
         live = self.leave(live, self._done(live.scores[:, 0]))
         self._advance(live)
 
     def _candidates(self) -> Candidates:
-        """The 2 K best continuations of each sentence. At most K of them end, one of each row."""
-        log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)  # [N, V]
-        restrict(log_probabilities, self.length, self.options, self.constraint)
-        (A, W), K = self.scores.shape, self.options.beam
+        """The 2 K best continuations of each sentence. At most K of them end, one a row."""
+        A, W = self.scores.shape
+        K = self.options.beam
+        log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)
+        restrict(log_probabilities, self.length, self.options, self.constraint)  # [N, V]
         token_scores, tokens = topk(log_probabilities, K + 1)  # [N, K + 1]
         # A rounding error above 0 would break the bound of early termination.
         token_scores = token_scores.clamp(max=0.0)
         scores = self.scores[:, :, None] + token_scores.view(A, W, -1)  # [A, W, K + 1]
         rows = torch.arange(A * W, device=scores.device).view(A, W, 1).expand_as(scores)
-        candidates = Candidates(scores, tokens, token_scores, rows).map(
-            lambda part: part.reshape(A, -1)
-        )
-        best = candidates.scores.sort(dim=1, descending=True, stable=True).indices[:, : 2 * K]
-        return candidates.map(lambda part: part.gather(1, best))
+        candidates = Candidates(scores, tokens, token_scores, rows)
+        return candidates.map(lambda tensor: tensor.reshape(A, -1)).best(2 * K)
 
     def finish(self, candidates: Candidates, ends: Tensor) -> Candidates:
         """Do `take_ends` if a candidate `ends` [A, C]."""
         return self.take_ends(candidates, ends) if ends.any() else candidates
 
     def take_ends(self, candidates: Candidates, ends: Tensor) -> Candidates:
-        """Finish the hypotheses whose EOS is among the K best candidates. Return the candidates
-        that do not end first.
+        """Finish the hypotheses whose EOS is among the K best candidates of their sentence.
 
-        A hypothesis that is finished is not cut off later: its score becomes -inf.
+        Returns:
+            The candidates, first those that do not end.
         """
         K, W = self.options.beam, self.scores.size(1)
-        first = candidates.map(lambda part: part[:, :K])
-        at_end, rows = ends[:, :K] & ~first.scores.isneginf(), first.rows % W
+        first = candidates.map(lambda tensor: tensor[:, :K])
+        at_end = ends[:, :K] & ~first.scores.isneginf()
         scores = self.penalty.score(first.scores, self.now).masked_fill(~at_end, -torch.inf)
-        outputs = Outputs(scores, (self.now - 1).expand_as(rows), rows, first.token_scores)
-        self.sentences.finished = self.sentences.finished.followed_by(outputs).best(
-            self.options.nbest
-        )
-        ended = torch.zeros_like(self.scores, dtype=torch.long).scatter_add(1, rows, at_end.long())
-        self.scores = self.scores.masked_fill(ended > 0, -torch.inf)
+        rows = first.rows % W
+        lengths = (self.now - 1).expand_as(rows)
+        outputs = Outputs(scores, lengths, rows, end_scores=first.token_scores)
+        finished = self.sentences.finished.followed_by(outputs)
+        self.sentences.finished = finished.best(self.options.nbest)
+        # A hypothesis that is finished must not be cut off later.
+        ends_of_rows = torch.zeros_like(self.scores, dtype=torch.long)  # [A, W]
+        ends_of_rows = ends_of_rows.scatter_add(1, rows, at_end.long())
+        self.scores = self.scores.masked_fill(ends_of_rows > 0, -torch.inf)
         possible = replace(candidates, scores=candidates.scores.masked_fill(ends, -torch.inf))
         order = ends.to(torch.uint8).sort(dim=1, stable=True).indices
-        return possible.map(lambda part: part.gather(1, order))
+        return possible.map(lambda tensor: tensor.gather(1, order))
 
     def _done(self, best_live: Tensor) -> Tensor:
-        """Which sentences [A] are done, given the score of the best live hypothesis of each, [A]."""
-        limits, worst = self.sentences.limits, self.sentences.finished.scores[:, -1]
+        """Which sentences [A] are done, given the score [A] of their best live hypothesis."""
+        limits = self.sentences.limits
+        worst = self.sentences.finished.scores[:, -1]
         done = best_live.isneginf() | (self.now > limits)
         if self.options.beam == 1:
             done |= worst > -torch.inf
@@ -263,39 +272,38 @@ class Search:
         return done
 
     def leave(self, live: Candidates, done: Tensor) -> Candidates:
-        """Drop the sentences that are `done` [A]. The last ones take their places, so that few
-        caches move.
-        """
+        """Drop the sentences that are `done` [A]. Return the `live` candidates of the others."""
         check_probabilities(live.scores[:, 0])
         if not done.any():
             return live
-        outputs = self.sentences.finished.followed_by(self.cut_off()).map(lambda part: part[done])
-        for of_all, of_done in zip(self.outputs.all(), outputs.all(), strict=True):
-            of_all[self.sentences.places[done], : of_done.size(1)] = of_done
+        outputs = self.sentences.finished.followed_by(self.cut_off())
+        places = self.sentences.places[done]
+        for of_all, of_active in zip(self.outputs.all(), outputs.all(), strict=True):
+            of_all[places, : of_active.size(1)] = of_active[done]
+        # The last sentences take the places of those that leave, so that few caches move.
         active = (~done).nonzero().flatten()
-        kept = torch.arange(len(active), device=done.device)
-        kept[done[: len(active)]] = active[active >= len(active)]
-        self.sentences = self.sentences.keep(kept)
-        return live.map(lambda part: part[kept])
+        rows = torch.arange(len(active), device=done.device)
+        rows[done[: len(active)]] = active[active >= len(active)]
+        self.sentences = self.sentences.keep(rows)
+        return live.map(lambda tensor: tensor[rows])
 
     def cut_off(self) -> Outputs:
         """The live hypotheses [A, W] as outputs without their end."""
         scores = self.penalty.score(self.scores, self.now - 1)
         rows = torch.arange(scores.size(1), device=scores.device).expand_as(scores)
-        return Outputs(
-            scores, (self.now - 1).expand_as(rows), rows, torch.full_like(scores, torch.nan)
-        )
+        lengths = (self.now - 1).expand_as(rows)
+        return Outputs(scores, lengths, rows, end_scores=torch.full_like(scores, torch.nan))
 
     def _advance(self, live: Candidates) -> None:
         """Make `live` the hypotheses of the sentences that are left."""
-        if self.options.beam > 1 or len(live.rows) < len(
-            self.last
-        ):  # otherwise each row continues itself
+        # In greedy search, each row continues itself until a sentence leaves.
+        rows_change = self.options.beam > 1 or len(live.rows) < len(self.last)
+        if rows_change:
             self.state = self.state.select(live.rows)
         if self.constraint is not None:
             self.constraint = self.constraint.advance(live.rows.flatten(), live.tokens.flatten())
         if self.length > self.history.tokens.size(1):
-            self.history = self.history.map(lambda part: F.pad(part, (0, 0, 0, self.length)))
+            self.history = self.history.map(lambda tensor: F.pad(tensor, (0, 0, 0, self.length)))
         step = History(live.tokens, live.rows % self.scores.size(1), live.token_scores)
         for steps, new in zip(self.history.all(), step.all(), strict=True):
             steps[self.sentences.places, self.now - 1, : new.size(1)] = new
@@ -303,20 +311,19 @@ class Search:
 
 
 def hypotheses(
-    outputs: Outputs, history: History, length: int, nbest: int
+    outputs: Outputs, history: History, steps: int, nbest: int
 ) -> list[list[Hypothesis]]:
-    """Return the first `nbest` outputs of each sentence [B, any], or fewer if there are none, after
-    `length` steps.
-    """
-    steps = history.map(lambda part: part[:, :length])
+    """Return the first `nbest` outputs [B, any] of each sentence after so many `steps`."""
+    history = history.map(lambda tensor: tensor[:, :steps])
     results = []
-    for tokens, rows, token_scores, *columns in zip(
-        *(part.tolist() for part in steps.all() + outputs.all()), strict=True
-    ):
-        found = [output for output in zip(*columns, strict=True) if output[0] > -math.inf]
-        results.append(
-            [_hypothesis(tokens, rows, token_scores, *output) for output in found[:nbest]]
-        )
+    for of_outputs, of_steps in zip(outputs.sentences(), history.sentences(), strict=True):
+        tokens, rows, token_scores = of_steps
+        best = list[Hypothesis]()
+        for score, length, row, end_score in zip(*of_outputs, strict=True):
+            if score > -math.inf and len(best) < nbest:
+                output = _hypothesis(tokens, rows, token_scores, score, length, row, end_score)
+                best.append(output)
+        results.append(best)
     return results
 
 
@@ -329,11 +336,11 @@ def _hypothesis(
     row: int,
     end_score: float,
 ) -> Hypothesis:
-    """Return an output. Its tokens are found from the last to the first in those of all steps,
-    which are [L][K].
-    """
-    output: list[int] = []
-    scores = [] if math.isnan(end_score) else [end_score]
+    """Return an output, whose tokens are traced from the last to the first step: all [L][K]."""
+    output = list[int]()
+    scores = list[float]()
+    if not math.isnan(end_score):
+        scores.append(end_score)
     for step in reversed(range(length)):
         output.append(tokens[step][row])
         scores.append(token_scores[step][row])
@@ -342,22 +349,20 @@ def _hypothesis(
 
 
 def check_probabilities(values: Tensor) -> None:
-    """Raise CheckpointError if one of these probabilities of a model, or of their logarithms, is
-    NaN.
-    """
+    """Raise CheckpointError if a probability of a model, or its logarithm, is NaN."""
     if values.isnan().any():
         raise CheckpointError(
-            "the model's probabilities are not numbers (NaN): its weights are damaged, or training "
-            "diverged; "
-            "use an earlier checkpoint"
+            "the model's probabilities are not numbers (NaN): its weights are damaged, or "
+            "training diverged; use an earlier checkpoint"
         )
 
 
 def restrict(
     log_probabilities: Tensor, length: int, options: SearchSettings, constraint: Constraint | None
 ) -> None:
-    """Set `log_probabilities` [N, V] to -inf, in place, where a token may not be the one at
-    `length`, from 1.
+    """Set `log_probabilities` [N, V] to -inf, in place, for tokens that may not be at `length`.
+
+    The first token of an output is at the length 1.
     """
     if constraint is not None:
         constraint.restrict(log_probabilities)

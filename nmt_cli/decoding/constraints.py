@@ -1,4 +1,4 @@
-"""The seam for constraints on outputs, such as a grammar, and how several hold together."""
+"""The seam for constraints on outputs, such as a grammar."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ def rules_of(task: Task, options: TranslateOptions, prefixes: bool = False) -> l
     if prefixes:
         component = registry.find("constraint", "prefix")
         return [component.build(component.config(), task=task, options=options)]
-    return [
-        registry.build(config, task=task, options=options) for config in options.used("constraint")
-    ]
+    configs = options.used("constraint")
+    return [registry.build(config, task=task, options=options) for config in configs]
 
 
 @dataclass(frozen=True)

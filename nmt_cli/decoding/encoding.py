@@ -12,10 +12,9 @@ from nmt_cli.errors import UsageError, shown
 from nmt_cli.interfaces import UNK
 from nmt_cli.task import Task
 
+# A line is cut after this many characters for each token of `max_source_length`, before it is
+# encoded: a long line takes no more time than the tokens that are used.
 CHARACTERS_PER_TOKEN = 100
-"""A line is cut after this many characters for each token of `max_source_length`, before it is
-encoded.
-"""
 
 
 class Encoded(NamedTuple):
@@ -30,17 +29,21 @@ def encoded(line: str, encode: Callable[[str], list[int]], limit: int) -> Encode
     """Return a line and its first `limit` ids.
 
     Raises:
-        UsageError: it is no text, or several lines.
+        UsageError: it is not a text, or several lines.
         DataError: as `encode`.
     """
-    line = plain(line)
+    line = readable(line)
     text = line.strip()
-    ids = encode(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
-    return Encoded(line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
+    most_characters = limit * CHARACTERS_PER_TOKEN
+    ids = list[int]()
+    if text:
+        ids = encode(text[:most_characters])
+    truncated = len(ids) > limit or len(text) > most_characters
+    return Encoded(line, ids[:limit], truncated)
 
 
 def is_unknown(task: Task, ids: Sequence[int]) -> bool:
-    """Return whether a line has unknown words, and beside them only spaces and what is no text."""
+    """Return whether a line has unknown words, and nothing else that is written as text."""
     (unknown,) = task.source_tokens([UNK])
     tokens = task.source_tokens(ids)
     return UNK in ids and all(
@@ -55,25 +58,29 @@ def request_of(
 
     Args:
         number: of the line in the whole input.
-        prefix: the text that the outputs must begin with; "" for none.
+        prefix: the text that the outputs must begin with, or "".
 
     Raises: as `encoded`.
     """
     line, ids, truncated = encoded(line, task.encode_source, options.max_source_length)
-    prefix = plain(prefix)
-    offset = options.max_length_offset
-    limit = task.max_length(len(ids)) if offset is None else len(ids) + offset
+    prefix = readable(prefix)
+    if not prefix.strip():
+        prefix = ""
+    if options.max_length_offset is None:
+        limit = task.max_length(len(ids))
+    else:
+        limit = len(ids) + options.max_length_offset
     if options.max_length is not None:
         limit = min(limit, options.max_length)
     limit = max(limit, options.search.min_length)
-    return Request(ids, limit, prefix if prefix.strip() else "", line, number, truncated)
+    return Request(ids, limit, prefix, line, number, truncated)
 
 
-def plain(text: str) -> str:
-    """Return the text with "?" for half a surrogate pair.
+def readable(text: str) -> str:
+    """Return the text with "?" for half a surrogate pair, which UTF-8 cannot have.
 
     Raises:
-        UsageError: it is no text, or several lines.
+        UsageError: it is not a text, or several lines.
     """
     if not isinstance(text, str):
         raise UsageError(f"expected lines of text, not {type(text).__name__}: {shown(text)}")

@@ -1,5 +1,4 @@
-"""The seam for programs that search: nmt's own search (`own_engine.py`), or another program in its
-place.
+"""The seam for programs that search: nmt's own search (`own_engine.py`), or another program.
 
 Another program is found by an entry point of the group `nmt.engines`. Its name is the value of
 `--engine`, and it refers to a `Load`.
@@ -43,26 +42,28 @@ class Engine(Protocol):
 
     @property
     def task(self) -> Task:
-        """What makes ids of text, and text of ids."""
+        """Makes ids of text, and text of ids."""
 
     @property
     def device(self) -> torch.device:
-        """Where it computes; bounds the size of the batches."""
+        """The device that computes. It bounds the size of the batches."""
 
     @property
     def models(self) -> Sequence[Model]:
-        """The members of the ensemble as they were trained, in evaluation mode; none in another
-        program.
+        """The members of the ensemble as they were trained, in evaluation mode.
+
+        Another program has none.
         """
 
     @property
     def folders(self) -> Sequence[Path]:
-        """The checkpoints of the models; none if they were not loaded."""
+        """The checkpoints of the models, if they were loaded."""
 
     @property
     def parallel(self) -> int | None:
-        """The number of batches that it searches at a time, in threads; None if it leaves that to
-        processes.
+        """The number of batches that it searches at a time, in threads.
+
+        None leaves that to processes.
         """
 
     def check(self, options: TranslateOptions) -> None:
@@ -74,8 +75,7 @@ class Engine(Protocol):
         search: SearchSettings,
         options: TranslateOptions,
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Yield the `nbest` best outputs of each line of each batch, in order, as `beam_search`
-        returns them.
+        """Yield what `beam_search` returns for each batch, in order.
 
         Raises:
             UsageError: a line has a prefix, and the engine cannot begin an output with one.
@@ -86,12 +86,11 @@ class Engine(Protocol):
 class Loading:
     """What an engine loads, and what for."""
 
-    checkpoints: Sequence[Path]  # at least one; a run stands for its newest checkpoint
+    checkpoints: Sequence[Path]  # at least one. A run stands for its newest checkpoint
     options: TranslateOptions
     device: torch.device
     dtype: str  # of the matrix products: one of `DTYPES`
-    # Batches to search at a time, if the engine does that itself; None is its default.
-    workers: int | None
+    workers: int | None  # batches to search at a time, for an engine with threads of its own
     scores: bool  # whether the scores of outputs are needed
     say: Callable[[str], None]  # called with messages for the user
 

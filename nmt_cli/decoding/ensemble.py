@@ -24,8 +24,9 @@ class EnsembleState:
 
 
 class Ensemble:
-    """A `Decodable`: the arithmetic mean of the probabilities of its members, which have the same
-    vocabulary.
+    """A `Decodable` whose probabilities are the arithmetic mean over its members.
+
+    The members have the same vocabulary.
     """
 
     def __init__(self, members: Sequence[Decodable]) -> None:
@@ -39,10 +40,12 @@ class Ensemble:
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, EnsembleState]:
         """The logarithm [N, V] of the mean probability after `tokens` [N], and the next state."""
         assert isinstance(state, EnsembleState)
-        steps = [
-            member.step(tokens, its)
-            for member, its in zip(self.members, state.members, strict=True)
-        ]
-        log_probabilities = torch.stack([step[0] for step in steps])  # [members, N, V]
-        mean = log_probabilities.logsumexp(dim=0) - math.log(len(steps))
-        return mean, EnsembleState(tuple(step[1] for step in steps))
+        of_members = []
+        next_states = []
+        for member, member_state in zip(self.members, state.members, strict=True):
+            of_member, next_state = member.step(tokens, member_state)
+            of_members.append(of_member)
+            next_states.append(next_state)
+        log_probabilities = torch.stack(of_members)  # [members, N, V]
+        mean = log_probabilities.logsumexp(dim=0) - math.log(len(self.members))
+        return mean, EnsembleState(tuple(next_states))

@@ -26,13 +26,15 @@ def load_translator(
 ) -> Translator:
     """Return the translator of a checkpoint, or of several as an ensemble.
 
-    Args and errors: as `nmt_cli.load`; `workers`, `scores` and `say` are those of `engine.Loading`.
+    Args and errors: as `nmt_cli.load`. For `workers`, `scores` and `say`, see `engine.Loading`.
     """
     if not checkpoints:
         raise UsageError("give a checkpoint: the directory that `nmt train` or `nmt average` wrote")
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, not {dtype!r}")
-    load = own_engine.load if engine == engines.OWN else engines.find(engine)
+    load: engines.Load = own_engine.load
+    if engine != engines.OWN:
+        load = engines.find(engine)
     loading = engines.Loading(
         checkpoints=checkpoints,
         options=options or TranslateOptions(),

@@ -33,13 +33,13 @@ class SearchOptions:
     )
     nbest: int = option(
         1,
-        "Outputs for each line, best first (with --sample as drawn), in --format tsv if no other "
-        "is given.",
+        "Outputs for each line, best first (with --sample as drawn), "
+        "in --format tsv if no other is given.",
         minimum=1,
     )
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
     unknown: bool = False  # allow the unknown word in outputs
-    early_termination: bool = True  # stop a search early; results do not change
+    early_termination: bool = True  # stop a search early, which does not change its results
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -47,9 +47,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchSettings(SearchOptions):
-    """Options of beam search with nothing left to the task. The defaults are the paper's (section
-    6.1).
-    """
+    """Options of beam search with nothing left to the task. The defaults are the paper's (6.1)."""
 
     beam: int = 4
     alpha: float = 0.6
@@ -88,14 +86,14 @@ class TranslateOptions:
     max_length: int | None = option(
         None, "Maximum output length, where --max-length-offset allows more.", minimum=1
     )
+    # The settings of registered extras by name, if one is not at its default.
     extras: dict[str, Any] = extras("around", "encoding", "search", "length_penalty", "constraint")
-    """The settings of registered extras by name, without those whose settings are all at their
-    defaults.
-    """
 
     def __init__(self, **options: Any) -> None:
         for field in dataclasses.fields(self):
-            default = field.default if field.default_factory is MISSING else field.default_factory()
+            default = field.default
+            if field.default_factory is not MISSING:
+                default = field.default_factory()
             object.__setattr__(self, field.name, options.pop(field.name, default))
         parts = self._parts()
         if not options.keys() <= _names(parts):
@@ -105,9 +103,8 @@ class TranslateOptions:
             known = _names({**parts, "": self}) - {"extras", *parts}
             raise UsageError(f"there is no option {unknown!r}. {nearest(unknown, known)}")
         for part_name, part in parts.items():
-            chosen = {
-                name: options[name] for name in part.__dataclass_fields__.keys() & options.keys()
-            }
+            names = part.__dataclass_fields__.keys() & options.keys()
+            chosen = {name: options[name] for name in names}
             parts[part_name] = dataclasses.replace(part, **chosen)
         object.__setattr__(self, "search", parts.pop("search"))
         used = {name: part for name, part in parts.items() if part != type(part)()}
@@ -115,12 +112,11 @@ class TranslateOptions:
         self._check()
 
     def _parts(self) -> dict[str, Any]:
-        """Return the groups of options, the settings of all registered extras among them, by name."""
-        extras = {
-            extra.name: self.extras.get(extra.name, extra.config())
-            for extra in extras_of(type(self))
-        }
-        return {"search": self.search, **extras}
+        """Return the search's options and the settings of all registered extras, by name."""
+        parts: dict[str, Any] = {"search": self.search}
+        for extra in extras_of(type(self)):
+            parts[extra.name] = self.extras.get(extra.name, extra.config())
+        return parts
 
     def _check(self) -> None:
         for config in (self, *self.extras.values()):
@@ -146,8 +142,9 @@ class TranslateOptions:
         files = []
         for config in self.extras.values():
             for field, _ in fields(type(config)):
-                if field.metadata["written"] and getattr(config, field.name) is not None:
-                    files.append(Path(getattr(config, field.name)))
+                path = getattr(config, field.name)
+                if field.metadata["written"] and path is not None:
+                    files.append(Path(path))
         return files
 
     def replaced(self, given: Mapping[str, Any]) -> TranslateOptions:
@@ -169,17 +166,21 @@ class TranslateOptions:
             UsageError: the beam has no place for `nbest` outputs.
         """
         search = self.search
-        beam = task.default_beam if search.beam is None else search.beam
-        alpha = task.default_alpha if search.alpha is None else search.alpha
-        given = {"beam": beam, "alpha": alpha, "never_generated": task.never_generated}
-        settings = SearchSettings(**vars(search) | given)
+        values = vars(search) | {"never_generated": task.never_generated}
+        if search.beam is None:
+            values["beam"] = task.default_beam
+        if search.alpha is None:
+            values["alpha"] = task.default_alpha
+        settings = SearchSettings(**values)
         for config in self.used("length_penalty"):
-            settings = dataclasses.replace(settings, penalty=build(config, alpha=alpha))
+            penalty = build(config, alpha=settings.alpha)
+            settings = dataclasses.replace(settings, penalty=penalty)
         for config in self.used("search"):
             settings = build(config, settings=settings, options=search)
         if settings.nbest > settings.beam and settings.run is None:
             raise UsageError(
-                f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}"
+                f"--nbest {search.nbest} needs a beam of at least {search.nbest}, "
+                f"not {settings.beam}"
             )
         return settings
 

@@ -15,11 +15,11 @@ class Output:
     text: str
     score: float  # log-probability divided by the length penalty
     tokens: list[str]  # the subwords of the output
-    # log-probability of each, and of EOS unless the output was cut at its limit.
+    # The log-probability of each token, and of EOS unless the output was cut at its limit.
     token_scores: list[float]
     repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
     ids: Sequence[int] = ()  # of the tokens
-    # Of what goes around the translation, by name.
+    # From what goes around the translation, by name.
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def noted(self, name: str, note: Any) -> Output:
@@ -28,7 +28,7 @@ class Output:
 
     @property
     def alignment(self) -> Sequence[tuple[int, int]]:
-        """The numbers of words of the line and of `text` that belong together, if `align` is set."""
+        """The words of the line and of `text` that belong together, by number, with `align`."""
         return self.notes.get("alignment", ())  # type: ignore[no-any-return]
 
 
@@ -44,7 +44,7 @@ class Translation:
     source_length: int  # tokens, after truncation
     truncated: bool  # the line was longer than `max_source_length`
     unknown: bool = False  # nothing of the line is in the vocabulary
-    # Tokens of the line or of its longest output; of a sentence, where lines are split.
+    # Tokens of the line or of its longest output. Where lines are split, of a sentence.
     longest: int = 0
 
     @property
@@ -55,8 +55,9 @@ class Translation:
 
 @dataclass(frozen=True)
 class TargetScore:
-    """The log-probability (natural) of a given target. An empty target has one token, the end of
-    the sentence.
+    """The log-probability (natural) of a given target.
+
+    An empty target has one token, the end of the sentence.
     """
 
     source: str

@@ -44,17 +44,15 @@ class OwnEngine:
         dtype: str,
         folders: Sequence[Path] = (),
     ) -> OwnEngine:
-        """Return the engine of a model in evaluation mode, or of several as an ensemble; see
-        `Plain.decodable`.
+        """Return the engine of a model in evaluation mode, or of several as an ensemble.
+
+        For `dtype`, see `Plain.decodable`.
         """
         decodables = [fast(device).decodable(model, dtype) for model in models]
-        return cls(
-            task,
-            decodables[0] if len(models) == 1 else Ensemble(decodables),
-            device,
-            models,
-            folders,
-        )
+        decodable: Decodable = Ensemble(decodables)
+        if len(decodables) == 1:
+            decodable = decodables[0]
+        return cls(task, decodable, device, models, folders)
 
     @cached_property
     def beam_search(self) -> Callable[..., list[list[Hypothesis]]]:
@@ -76,9 +74,8 @@ class OwnEngine:
         def too_large(request: Request) -> str:
             return (
                 f"out of memory on a line of {len(request.ids)} tokens, with a beam of "
-                f"{search.beam} and up to "
-                f"{request.limit} tokens of output: use a smaller beam, nbest, max_length_offset "
-                "or max_source_length"
+                f"{search.beam} and up to {request.limit} tokens of output: use a smaller beam, "
+                "nbest, max_length_offset or max_source_length"
             )
 
         for batch in batches:
@@ -90,12 +87,10 @@ class OwnEngine:
         prefixes = any(request.prefix for request in batch)
         rules = rules_of(self.task, options, prefixes)
         for rule in rules:
-            batch = list(map(rule.prepared, batch))
-        constraint = (
-            AllOf([rule.constraint(batch, search, self.device) for rule in rules])
-            if rules
-            else None
-        )
+            batch = [rule.prepared(request) for request in batch]
+        constraint = None
+        if rules:
+            constraint = AllOf([rule.constraint(batch, search, self.device) for rule in rules])
         if prefixes:
             search = dataclasses.replace(search, unknown=True)  # the constraint decides about it
         source = pad([[*request.ids, EOS] for request in batch]).to(self.device)
@@ -115,14 +110,18 @@ def load(loading: Loading) -> OwnEngine:
     folders = [locate(path) for path in loading.checkpoints]
     dtype = fast(device).decoding_dtype() if loading.dtype == "auto" else loading.dtype
     try:
-        models, tasks = zip(*(load_model(folder, device) for folder in folders), strict=True)
+        models = list[Model]()
+        tasks = list[Task]()
+        for folder in folders:
+            model, task = load_model(folder, device)
+            models.append(model)
+            tasks.append(task)
         engine = OwnEngine.of(tasks[0], models, device, dtype, folders)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise NmtError(
-            f"{', '.join(map(str, folders))}: out of memory on {device}; use another device"
-        ) from error
+        paths = ", ".join(map(str, folders))
+        raise NmtError(f"{paths}: out of memory on {device}; use another device") from error
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
         _check_same_vocabularies(folders[0], tasks[0], folder, task)
     for path, folder in zip(loading.checkpoints, folders, strict=True):
@@ -136,7 +135,7 @@ def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_t
     difference = first_task.difference(other_task)
     if difference is not None:
         raise CheckpointError(
-            f"{other} and {first} cannot be an ensemble: they differ in the {difference}. Train "
-            "the models on the same "
-            "prepared data, or on data prepared with the same subwords."
+            f"{other} and {first} cannot be an ensemble: they differ in the {difference}. "
+            "Train the models on the same prepared data, or on data prepared with the same "
+            "subwords."
         )

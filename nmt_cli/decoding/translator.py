@@ -1,6 +1,4 @@
-"""Translation of lines: encode, sort by length into batches, search, and return the results in
-order.
-"""
+"""Translation of lines: encode, sort by length into batches, search, restore the order."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ import torch
 from nmt_cli import registry
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.around import Chain, chain_of
-from nmt_cli.decoding.encoding import is_unknown, plain, request_of
+from nmt_cli.decoding.encoding import is_unknown, readable, request_of
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, TargetScore, Translation
@@ -26,8 +24,8 @@ from nmt_cli.errors import UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
 
+# A window of few sentences is divided among workers into batches of at least so many.
 SHARE = 8
-"""Least sentences of a batch where a window of few sentences is divided among workers."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +41,13 @@ class Translator:
     options: TranslateOptions = field(default_factory=TranslateOptions)
 
     def __post_init__(self) -> None:
-        """Raise UsageError if an option is set that task, model or engine does not have, or that
-        needs an extra.
-        """
+        """Raise UsageError if the task, the model or the engine does not have an option."""
         self.engine.check(self.options)
         _ = self.task, self.chain, self.search
 
     @cached_property
     def task(self) -> Task:
-        """What makes ids of text, and text of ids. An extra of the kind `encoding` makes another
-        task of it.
-        """
+        """Makes ids of text, and text of ids. Extras of the kind `encoding` change it."""
         task = self.engine.task
         for config in self.options.used("encoding"):
             task = registry.build(config, task=task)
@@ -68,7 +62,9 @@ class Translator:
     def search(self) -> SearchSettings:
         """The options of the search, with the task's defaults."""
         search = self.options.settings(self.task)
-        return dataclasses.replace(search, unknown=True) if self.chain.allows_unknown else search
+        if self.chain.allows_unknown:
+            search = dataclasses.replace(search, unknown=True)
+        return search
 
     def translate(
         self,
@@ -86,12 +82,12 @@ class Translator:
         translator was loaded with, and then the flag's default.
 
         Args:
-            prefixes: the text that each output must begin with; "" for none.
+            prefixes: the text that each output must begin with, or "".
             beam: the beam size; 1 is greedy search.
             alpha: the exponent of the length penalty.
             nbest: the number of outputs of each line, of which `translate` returns the best.
             min_length, max_length: of an output, in tokens.
-            max_length_offset: the maximum output length is that of the source plus this.
+            max_length_offset: the maximum output length is the source's plus this.
             unknown: whether outputs may have the unknown word.
             sample: draw outputs at random, with `temperature`, from the `top_k` most probable
                 tokens, or from the fewest whose probabilities sum to `top_p`. The same `seed` gives
@@ -107,11 +103,12 @@ class Translator:
         Raises:
             UsageError: an option is out of range, `lines` or `prefixes` are not strings, or their
                 numbers differ.
-            DataError: a prefix has more than `max_source_length` tokens, or the task cannot read
-                it.
+            DataError: the task cannot read a prefix, or it has more than `max_source_length`
+                tokens.
             NmtError: the search of one line runs out of memory.
         """
-        return [each.text for each in self.translate_detailed(lines, prefixes=prefixes, **options)]
+        translations = self.translate_detailed(lines, prefixes=prefixes, **options)
+        return [translation.text for translation in translations]
 
     def translate_detailed(
         self,
@@ -120,8 +117,9 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         **options: Any,
     ) -> Iterator[Translation]:
-        """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines`
-        may be endless.
+        """Yield the translation of each line, with scores, subwords and `nbest` outputs.
+
+        `lines` may be endless.
 
         Args and errors: as `translate`.
         """
@@ -129,7 +127,9 @@ class Translator:
         if prefixes is not None:
             check_iterable(prefixes, "a list of prefixes, one for each line")
         chosen = self.options.replaced(options)
-        translator = self if chosen == self.options else dataclasses.replace(self, options=chosen)
+        translator = self
+        if chosen != self.options:
+            translator = dataclasses.replace(self, options=chosen)
         return translator._windows(lines, prefixes)
 
     def translate_window(
@@ -141,12 +141,12 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         workers: Workers | None = None,
     ) -> list[Translation]:
-        """Translate these lines together; one result for each, in order.
+        """Translate these lines together. Return one result for each, in order.
 
         Args:
             advance: called with the lines translated since the last call.
-            first: the number of the first line in the whole input; samples depend on it.
-            prefixes: the text that each output must begin with; "" for none.
+            first: the number of the first line in the whole input, on which samples depend.
+            prefixes: the text that each output must begin with, or "".
             workers: processes whose state is this translator. The translations depend on their
                 number by rounding only.
 
@@ -155,26 +155,32 @@ class Translator:
         """
         if prefixes is not None:
             self.chain.check_prefix()
-        readings = [self.chain.read(plain(line)) for line in lines]
-        texts, numbers, line_of = list[str](), list[int](), list[int]()
-        for place, (parts, _) in enumerate(readings):
-            texts += parts
-            numbers += [first + place + (part << 32) for part in range(len(parts))]
-            line_of += [place] * len(parts)
-        waiting = Counter(line_of)
+        readings = [self.chain.read(readable(line)) for line in lines]
+        texts = list[str]()
+        numbers = list[int]()
+        line_of = list[int]()  # the place of each text's line
+        for place, reading in enumerate(readings):
+            for part, text in enumerate(reading.texts):
+                texts.append(text)
+                # No two texts may have the same number, as they would have the same samples.
+                numbers.append(first + place + (part << 32))
+                line_of.append(place)
+        waiting = Counter(line_of)  # the texts of each line that are not translated yet
 
         def done(places: Iterable[int]) -> None:
-            of_lines = [line_of[place] for place in places]
-            waiting.subtract(of_lines)
-            advance([lines[place] for place in dict.fromkeys(of_lines) if not waiting[place]])
+            places_of_lines = [line_of[place] for place in places]
+            waiting.subtract(places_of_lines)
+            complete = [place for place in dict.fromkeys(places_of_lines) if not waiting[place]]
+            advance([lines[place] for place in complete])
 
         translations = iter(
             self.translate_texts(texts, done, numbers=numbers, prefixes=prefixes, workers=workers)
         )
-        return [
-            self.chain.write(list(itertools.islice(translations, len(parts))), layers)
-            for parts, layers in readings
-        ]
+        results = []
+        for reading in readings:
+            of_line = itertools.islice(translations, len(reading.texts))
+            results.append(self.chain.write(of_line, reading.layers))
+        return results
 
     def translate_texts(
         self,
@@ -185,47 +191,52 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         workers: Workers | None = None,
     ) -> list[Translation]:
-        """Translate what the chain has read, a line or a part of one; one result for each, in
-        order.
+        """Translate lines or parts of lines that the chain has read. Return one result for each.
 
         Args:
             done: called with the places of the texts translated since the last call.
-            numbers: on which samples depend; by default from 1.
+            numbers: of the texts, on which samples depend, by default from 1.
             prefixes, workers: as for `translate_window`.
         """
-        numbers = range(1, len(texts) + 1) if numbers is None else numbers
-        given = zip(
-            numbers, texts, [""] * len(texts) if prefixes is None else prefixes, strict=True
-        )
-        requests = [request_of(self.task, self.options, *text) for text in given]
-        done([place for place, request in enumerate(requests) if not request.ids])
-        results = [
-            Translation(text, [Output("", 0.0, [], [])], 0, truncated=False) for text in texts
+        if numbers is None:
+            numbers = range(1, len(texts) + 1)
+        if prefixes is None:
+            prefixes = [""] * len(texts)
+        requests = [
+            request_of(self.task, self.options, number, text, prefix)
+            for number, text, prefix in zip(numbers, texts, prefixes, strict=True)
         ]
+        done([place for place, request in enumerate(requests) if not request.ids])
+        results = [_empty(text) for text in texts]
         places = {number: place for place, number in enumerate(numbers)}
         parallel = workers.processes if workers else self.engine.parallel or 1
-        batches = list(self._batches([request for request in requests if request.ids], parallel))
-        several = workers if len(batches) > 1 else None
-        for batch, rows in (
-            several.map(_outputs_of_worker, batches) if several else self.outputs(batches)
-        ):
-            for request, outputs in zip(batch, rows, strict=True):
-                results[places[request.number]] = Translation(
-                    request.line,
-                    outputs,
-                    source_length=len(request.ids),
-                    truncated=request.truncated,
-                    unknown=is_unknown(self.task, request.ids),
-                    longest=max(len(request.ids), *(len(output.ids) for output in outputs)),
-                )
+        with_ids = [request for request in requests if request.ids]
+        batches = list(self._batches(with_ids, parallel))
+        if workers and len(batches) > 1:
+            outputs_of_batches = workers.map(_outputs_of_worker, batches)
+        else:
+            outputs_of_batches = self.outputs(batches)
+        for batch, outputs_of_batch in outputs_of_batches:
+            for request, outputs in zip(batch, outputs_of_batch, strict=True):
+                results[places[request.number]] = self._translation(request, outputs)
             done([places[request.number] for request in batch])
         return results
+
+    def _translation(self, request: Request, outputs: list[Output]) -> Translation:
+        source_length = len(request.ids)
+        return Translation(
+            request.line,
+            outputs,
+            source_length,
+            truncated=request.truncated,
+            unknown=is_unknown(self.task, request.ids),
+            longest=max(source_length, *(len(output.ids) for output in outputs)),
+        )
 
     def score_targets(
         self, sources: Iterable[str], targets: Iterable[str], *more: Any
     ) -> list[TargetScore]:
-        """Return the log-probability of each target as the output of the source at the same
-        position.
+        """Return the log-probability of each target as the output of its source.
 
         The entry point `score_targets` of the group `nmt.methods` has the function, and describes
         its arguments.
@@ -240,36 +251,44 @@ class Translator:
     def _windows(
         self, lines: Iterable[str], prefixes: Iterable[str] | None
     ) -> Iterator[Translation]:
-        rest, beginnings = iter(lines), None if prefixes is None else iter(prefixes)
+        rest_of_lines = iter(lines)
+        rest_of_prefixes = iter(prefixes or ())
         first = 1
-        while window := list(itertools.islice(rest, self.options.read_ahead)):
-            theirs = None if beginnings is None else list(itertools.islice(beginnings, len(window)))
-            if theirs is not None and len(theirs) < len(window):
-                read = first - 1 + len(theirs)
-                raise UsageError(
-                    f"there are more lines than prefixes ({read}): give one for each line"
-                )
-            yield from self.translate_window(window, first=first, prefixes=theirs)
+        while True:
+            window = list(itertools.islice(rest_of_lines, self.options.read_ahead))
+            if not window:
+                break
+            of_window = None
+            if prefixes is not None:
+                of_window = list(itertools.islice(rest_of_prefixes, len(window)))
+                if len(of_window) < len(window):
+                    count = first - 1 + len(of_window)
+                    raise UsageError(
+                        f"there are more lines than prefixes ({count}): give one for each line"
+                    )
+            yield from self.translate_window(window, first=first, prefixes=of_window)
             first += len(window)
-        if list(itertools.islice(beginnings or (), 1)):
+        if list(itertools.islice(rest_of_prefixes, 1)):
             raise UsageError(
                 f"there are more prefixes than lines ({first - 1}): give one for each line"
             )
 
     def _batches(self, requests: Sequence[Request], parallel: int = 1) -> Iterator[list[Request]]:
-        """Group lines by length, the longest first, into batches of at most `batch_tokens`,
-        `parallel` at a time.
+        """Group lines by length, the longest first, into batches of at most `batch_tokens`.
+
+        There are at least `parallel` batches, if none has fewer than `SHARE` lines then.
         """
         shares = max(1, min(parallel, len(requests) // SHARE))
-        hypotheses, batch_tokens = fast(self.engine.device).sizes.hypotheses, self.batch_tokens
+        hypotheses = fast(self.engine.device).sizes.hypotheses
         most = max(1, min(hypotheses // self.search.beam, -(-len(requests) // shares)))
+        batch_tokens = self.batch_tokens
         batch: list[Request] = []
         for request in sorted(requests, key=lambda request: -len(request.ids)):
-            longest = len((batch or [request])[0].ids) + 1
-            full = (len(batch) + 1) * longest > batch_tokens or len(batch) == most
-            if batch and full:
-                yield batch
-                batch = []
+            if batch:
+                length = len(batch[0].ids) + 1  # with EOS
+                if (len(batch) + 1) * length > batch_tokens or len(batch) == most:
+                    yield batch
+                    batch = []
             batch.append(request)
         if batch:
             yield batch
@@ -277,22 +296,24 @@ class Translator:
     def outputs(
         self, batches: Sequence[list[Request]]
     ) -> Iterator[tuple[list[Request], list[list[Output]]]]:
-        """Translate batches; yield each with the outputs of its lines."""
-        for batch, rows in zip(
-            batches, self.engine.search(batches, self.search, self.options), strict=True
-        ):
-            outputs = [
-                [self._output(hypothesis, text) for hypothesis in row]
-                for text, row in zip(batch, rows, strict=True)
-            ]
+        """Translate batches. Yield each with the outputs of its lines."""
+        searched = self.engine.search(batches, self.search, self.options)
+        for batch, hypotheses_of_batch in zip(batches, searched, strict=True):
+            outputs = []
+            for request, hypotheses in zip(batch, hypotheses_of_batch, strict=True):
+                outputs.append([self._output(hypothesis, request) for hypothesis in hypotheses])
             yield batch, self.chain.revise(batch, outputs)
 
-    def _output(self, hypothesis: Hypothesis, text: Request) -> Output:
-        written, repairs = self.task.repaired(hypothesis.tokens, text.line)
-        tokens = self.task.target_tokens(hypothesis.tokens)
-        return Output(
-            written, hypothesis.score, tokens, hypothesis.token_scores, repairs, hypothesis.tokens
-        )
+    def _output(self, hypothesis: Hypothesis, request: Request) -> Output:
+        ids = hypothesis.tokens
+        text, repairs = self.task.repaired(ids, request.line)
+        tokens = self.task.target_tokens(ids)
+        return Output(text, hypothesis.score, tokens, hypothesis.token_scores, repairs, ids)
+
+
+def _empty(text: str) -> Translation:
+    output = Output("", score=0.0, tokens=[], token_scores=[])
+    return Translation(text, [output], source_length=0, truncated=False)
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:

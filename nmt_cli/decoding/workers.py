@@ -1,5 +1,6 @@
-"""Worker processes for translation on a CPU: several of one thread each are faster than one of
-several threads.
+"""Worker processes for translation on a CPU.
+
+Several processes of one thread each are faster than one process of several threads.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from nmt_cli.errors import UsageError
 
 
 def default_workers(device: torch.device) -> int:
-    """Return the number of batches to translate at a time: on a CPU, one for each thread that
-    PyTorch would use.
+    """Return the number of batches to translate at a time.
+
+    On a CPU, it is one for each thread that PyTorch would use.
     """
-    return min(available_cores(), torch.get_num_threads()) if device.type == "cpu" else 1
+    if device.type != "cpu":
+        return 1
+    return min(available_cores(), torch.get_num_threads())
 
 
 @contextmanager
 def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
-    """Yield processes for `Translator.translate_window`, which share the weights; None for one.
+    """Yield processes for `Translator.translate_window`, which share the weights, or None for one.
 
     An engine with threads of its own needs none. With several, this process computes with one
     thread, too: it translates a batch that comes alone.
@@ -46,7 +50,9 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     if count is not None and count > 1 and not on_cpu:
         raise UsageError(f"--workers {count}: several processes translate only on a CPU")
     fast(device).prepare_translation()
-    processes = count or (default_workers(device) if on_cpu and sys.platform == "linux" else 1)
+    processes = count or 1
+    if count is None and on_cpu and sys.platform == "linux":
+        processes = default_workers(device)
     if processes == 1:
         yield None
         return

@@ -1,6 +1,4 @@
-"""`nmt translate --alignments`: the links of the words of outputs, in `Output.alignment` and in a
-file.
-"""
+"""`nmt translate --alignments`: the links of words, in `Output.alignment` and in a file."""
 
 from __future__ import annotations
 

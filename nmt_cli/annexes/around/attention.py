@@ -37,22 +37,20 @@ PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads ex
 WORD = re.compile(r"\S+", re.ASCII)  # words stand between spaces of ASCII
 # Chinese and Japanese have no spaces, so each character is a unit.
 HAN = "\u3041-\u30ff\u3400-\u9fff"
-LETTER = rf"[^\W{HAN}]"  # of a word; in `regex`, also a mark on a letter
+LETTER = rf"[^\W{HAN}]"  # of a word, in `regex` also a mark on a letter
 UNITS = regex.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")  # words and single signs
 
 ALIGNMENT, PLACES_OF_UNITS = "alignment", "units"
+# The notes of outputs that are links, and the words or units that they link.
 LINKED = {ALIGNMENT: WORD, PLACES_OF_UNITS: UNITS}
-"""The notes of outputs that are links, and what they link in the text and in the output."""
-
+# The note of an output with the pieces that its text was made of, if these are not its tokens.
 PIECES = "pieces"
-"""The note of an output with the pieces that its text was made of, if these are not its tokens."""
 
 Links = list[tuple[int, int]]
 
 
 class Aligner:
-    """The attention of targets over their sources, by the guided head or the mean of the layer,
-    averaged over models.
+    """The attention of targets over their sources, averaged over models.
 
     Raises:
         UsageError: a model has no attention weights.
@@ -63,20 +61,17 @@ class Aligner:
         if len(self._models) < len(engine.models):
             raise UsageError(
                 "this model has no method attention_weights, which --replace-unknown, "
-                "--alignments, --markup, "
-                "--protect and --glossary need"
+                "--alignments, --markup, --protect and --glossary need"
             )
-        self._guided = [criterion_of(folder) == GUIDED for folder in engine.folders] or [
-            False
-        ] * len(self._models)
+        self._guided = [False] * len(self._models)
+        if engine.folders:
+            self._guided = [criterion_of(folder) == GUIDED for folder in engine.folders]
         self._device, self._task, self._tag = engine.device, engine.task, tag
 
     def linked(
         self, batch: Sequence[Request], outputs: list[list[Output]], note: str
     ) -> list[list[Output]]:
-        """Return the outputs of each text with the links of their words or units in `note`, one of
-        `LINKED`.
-        """
+        """Return the outputs of each text with their links in the `note`, one of `LINKED`."""
         word = LINKED[note]
         tags = len(word.findall(self._tag or ""))
 
@@ -96,54 +91,52 @@ class Aligner:
         revise: Callable[[Request, Output, Tensor], Output],
     ) -> list[list[Output]]:
         """Return what `revise` makes of each output, given its text and its weights [T, S]."""
-        pairs = [
-            (text.ids, output.ids)
-            for text, row in zip(batch, outputs, strict=True)
-            for output in row
-        ]
+        pairs = []
+        for text, of_text in zip(batch, outputs, strict=True):
+            pairs += [(text.ids, output.ids) for output in of_text]
         weights = iter(self.weights(pairs))
-        return [
-            [revise(text, output, next(weights)) for output in row]
-            for text, row in zip(batch, outputs, strict=True)
-        ]
+        revised = []
+        for text, of_text in zip(batch, outputs, strict=True):
+            revised.append([revise(text, output, next(weights)) for output in of_text])
+        return revised
 
     def line_of(self, text: Request) -> str:
-        """Return the text that the ids are of, with the tag before it."""
+        """Return the text that was encoded, with the tag before it."""
         line = text.line.strip()
-        return f"{self._tag} {line}" if self._tag else line
+        if self._tag:
+            line = f"{self._tag} {line}"
+        return line
 
     @torch.inference_mode()
     def weights(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Tensor]:
-        """Return the weights [T, S] of each pair of source and target ids, which have no BOS and
-        EOS.
+        """Return the weights [T, S] of each pair of source and target ids, without BOS and EOS.
 
-        The end of the source is no word, so its weights are left out.
+        The end of the source is not a word, so its weights are left out.
         """
-        found = list[Tensor]()
+        results = list[Tensor]()
         S = 1 + max((len(source) for source, _ in pairs), default=0)
         T = 1 + max((len(target) for _, target in pairs), default=0)
         size = max(1, PLACES // (S * T))
-        for part in (pairs[start : start + size] for start in range(0, len(pairs), size)):
+        for start in range(0, len(pairs), size):
+            part = pairs[start : start + size]
             source = pad([[*source, EOS] for source, _ in part]).to(self._device)
             target_in = pad([[BOS, *target] for _, target in part]).to(self._device)
             layers = [
                 _of_layer(model, guided, source, target_in)
                 for model, guided in zip(self._models, self._guided, strict=True)
             ]
-            mean = torch.stack(layers).mean(dim=0).cpu()
-            found += [
-                weights[: len(t), : len(s)] for weights, (s, t) in zip(mean, part, strict=True)
-            ]
-        return found
+            mean = torch.stack(layers).mean(dim=0).cpu()  # [B, T, S]
+            for weights, (s, t) in zip(mean, part, strict=True):
+                results.append(weights[: len(t), : len(s)])
+        return results
 
 
 def source_words(task: Task, line: str) -> list[str] | None:
-    """Return the words of an input line as written, one for each id; None if ids may be of parts of
-    words.
-    """
+    """Return the words of an input line, one for each id, or None if an id may be a part of one."""
     if not isinstance(task, TranslationTask) or task.config.subwords != "none":
         return None
-    return [word for word in task.tokenised([line], 0)[0].split(" ") if word]
+    (tokenised,) = task.tokenised([line], 0)
+    return [word for word in tokenised.split(" ") if word]
 
 
 def _of_layer(model: Model, guided: bool, source: Tensor, target_in: Tensor) -> Tensor:
@@ -151,13 +144,17 @@ def _of_layer(model: Model, guided: bool, source: Tensor, target_in: Tensor) -> 
     layers = model.attention_weights(source, target_in)["cross"]
     # The last layer but one, or the only one.
     layer = layers[:, -2:][:, 0].float()  # [B, H, T + 1, S]
-    return layer[:, 0, 1:] if guided else layer[:, :, :-1].mean(dim=1)
+    if guided:
+        return layer[:, 0, 1:]
+    return layer[:, :, :-1].mean(dim=1)
 
 
 def criterion_of(checkpoint: Path) -> str | None:
     """Return the name of the criterion that a checkpoint was trained by, if it says so."""
     section: Any = read_contents(checkpoint).sections.get("criterion")
-    return section.get("name") if isinstance(section, Mapping) else None
+    if not isinstance(section, Mapping):
+        return None
+    return section.get("name")
 
 
 def links_of(
@@ -168,8 +165,7 @@ def links_of(
     output: str,
     word: re.Pattern[str] = WORD,
 ) -> Links:
-    """Return for each word of the output the word of the input line that it attends to most, as
-    (input, output).
+    """Return a link (input, output) of each output word with the word that it attends to most.
 
     Words are counted from 0. The weight between two words is the sum over their pieces.
 
@@ -182,7 +178,7 @@ def links_of(
     columns = torch.tensor(words_of(source, line, word))
     if not len(rows) or not len(columns):
         return []
-    sums = torch.zeros(int(rows.max()) + 1, int(columns.max()) + 1)
+    sums = torch.zeros(int(rows.max()) + 1, int(columns.max()) + 1)  # [output words, input words]
     sums.index_put_((rows[:, None], columns), weights, accumulate=True)
     largest = sums.max(dim=1)
     most = zip(largest.values.tolist(), largest.indices.tolist(), strict=True)
@@ -190,41 +186,47 @@ def links_of(
 
 
 def words_of(pieces: Sequence[str], line: str, word: re.Pattern[str] = WORD) -> list[int]:
-    """Return the number of the word of `line` in which each piece begins; none if the line or the
-    pieces are empty.
+    """Return the number of the word of `line` in which each piece begins.
 
-    The characters are compared without white space, case and compatibility forms, so normalisation
-    and tokenisation change few of them. A stretch of characters that differs, such as an unknown
-    one or `&apos;`, is spread evenly over its counterpart.
+    It is empty if the line or the pieces are empty. The characters are compared without white
+    space, case and compatibility forms, so normalisation and tokenisation change few of them. A
+    stretch of characters that differs, such as an unknown one or `&apos;`, is spread evenly over
+    its counterpart.
     """
-    words = [
-        (character, n) for n, each in enumerate(word.findall(line)) for character in _plain(each)
-    ]
-    text = "".join(character for character, _ in words)
-    written = [_plain(piece.replace(SPACE, " ")) for piece in pieces]
-    places = _places("".join(written), text)
-    starts = itertools.accumulate(map(len, written[:-1]), initial=0)
-    return [words[places[min(start, len(places) - 1)]][1] for start in starts] if places else []
+    text = ""
+    word_of = list[int]()  # the word of each character of `text`
+    for number, word_of_line in enumerate(word.findall(line)):
+        characters = _folded(word_of_line)
+        text += characters
+        word_of += [number] * len(characters)
+    folded_pieces = [_folded(piece.replace(SPACE, " ")) for piece in pieces]
+    places = _places("".join(folded_pieces), text)
+    if not places:
+        return []
+    starts = itertools.accumulate(map(len, folded_pieces[:-1]), initial=0)
+    return [word_of[places[min(start, len(places) - 1)]] for start in starts]
 
 
 def _places(written: str, text: str) -> list[int]:
     """Return the place in `text` of each character of `written`."""
+    if not text:
+        return []
     if text.startswith(written):  # a shortcut for almost all lines
         return list(range(len(written)))
-    from rapidfuzz.distance import (
-        Levenshtein,
-    )  # training imports this file, also on machines without rapidfuzz
+    # Training imports this file, also on machines without rapidfuzz.
+    from rapidfuzz.distance import Levenshtein
 
-    places, first, second = list[int](), 0, 0
+    places = list[int]()
+    start_a, start_b = 0, 0  # of the stretch that differs, in `written` and in `text`
     for a, b, size in Levenshtein.opcodes(written, text).as_matching_blocks():
-        places += [
-            max(0, min(second + (i - first) * (b - second) // (a - first), b - 1))
-            for i in range(first, a)
-        ]
+        for i in range(start_a, a):
+            place = start_b + (i - start_a) * (b - start_b) // (a - start_a)
+            places.append(max(0, min(place, b - 1)))
         places += range(b, b + size)
-        first, second = a + size, b + size
-    return places if text else []
+        start_a, start_b = a + size, b + size
+    return places
 
 
-def _plain(text: str) -> str:
+def _folded(text: str) -> str:
+    """Return a text without white space, case and compatibility forms."""
     return re.sub(r"\s", "", unicodedata.normalize("NFKD", text).casefold())

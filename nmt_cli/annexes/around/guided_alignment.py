@@ -1,5 +1,7 @@
-"""Guided alignment: a head of the decoder follows word alignments given as a file (Garg et al.
-2019, section 4.2).
+"""Guided alignment: a head of the decoder follows word alignments given as a file.
+
+The method is by Garg et al. (2019, "Jointly Learning to Align and Translate with Transformer
+Models", section 4.2).
 
 The loss of a target token has a second term: the cross-entropy of the head's weights with the
 token's links, which have equal shares. The weights are those where the decoder reads the token, so
@@ -24,7 +26,7 @@ import torch
 from nmt_cli.annexes.around.attention import WORD, words_of
 from nmt_cli.annexes.around.settings import GuidedAlignmentConfig
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
-from nmt_cli.data.corpus import SIDES
+from nmt_cli.data.corpus import SIDES, Corpus
 from nmt_cli.data.sentences import Sentences
 from nmt_cli.device import autocast
 from nmt_cli.errors import DataError, UsageError, counted
@@ -42,7 +44,7 @@ SMALLEST = 1e-30  # a smaller weight has no gradient
 
 
 class GuidedAlignment(LabelSmoothedCrossEntropy):
-    """In evaluation mode it is label-smoothed cross-entropy. `attention.py` uses the guided head."""
+    """Label-smoothed cross-entropy, in training with the term for the head's weights."""
 
     takes_bins = False  # the kernel sees padded sentences
 
@@ -50,7 +52,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
         super().__init__(config)
         self.file, self.weight = config.alignment_file, config.alignment_weight
         self.links: dict[int, bytes] = {}
-        self.kept: Any = None  # the last input of the guided attention's kernel
+        self.attention_inputs: Any = None  # of the guided attention's kernel, in the last batch
 
     def prepare(self, run: Run) -> None:
         """See `Criterion`.
@@ -71,72 +73,77 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
             raise UsageError(
                 "--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise"
             )
-        lines = enumerate(read_lines(Path(self.file)), 1)
-        self.links = dict(
-            linked_pieces(task, line, f"{self.file}:{number}") for number, line in lines
-        )
-        found = 0
-        for part in np.array_split(np.arange(len(corpus)), len(corpus) // CHUNK + 1):
-            sides = (corpus.ids(side, part) for side in SIDES)
-            pairs = zip(
-                *(np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in sides), strict=True
-            )
-            found += sum(
-                key_of([*s.tolist(), EOS, BOS, *t.tolist()]) in self.links for s, t in pairs
-            )
-        if not found:
+        for number, line in enumerate(read_lines(Path(self.file)), 1):
+            key, links = linked_pieces(task, line, f"{self.file}:{number}")
+            self.links[key] = links
+        linked = self._linked_pairs(corpus)
+        if not linked:
             raise DataError(
                 f"{self.file}: no line is of the training text; give the lines that nmt prepare "
                 "read"
             )
         if run.world.is_main:
-            say(
-                f"{self.file}: {counted(len(self.links), 'pair')}, {found:,} of {len(corpus):,} in "
-                "the training text"
-            )
+            pairs = counted(len(self.links), "pair")
+            say(f"{self.file}: {pairs}, {linked:,} of {len(corpus):,} in the training text")
+
+        # Not a method: a copy of the model copies what its hooks are bound to.
+        def note_inputs(_: Any, inputs: Any) -> None:
+            self.attention_inputs = inputs
+
         layer: Any = model.decoder[-2:][0]  # before the last, or the only one
-        layer.cross_attention.kernel.register_forward_pre_hook(
-            lambda _, inputs: setattr(self, "kept", inputs)
-        )
+        layer.cross_attention.kernel.register_forward_pre_hook(note_inputs)
+
+    def _linked_pairs(self, corpus: Corpus) -> int:
+        """Return the number of pairs of the training text that have links."""
+        linked = 0
+        for part in np.array_split(np.arange(len(corpus)), len(corpus) // CHUNK + 1):
+            sides = []
+            for side in SIDES:
+                ids, lengths = corpus.ids(side, part)
+                sides.append(np.split(ids, lengths.cumsum()[:-1]))
+            for source, target in zip(*sides, strict=True):
+                if key_of([*source.tolist(), EOS, BOS, *target.tolist()]) in self.links:
+                    linked += 1
+        return linked
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
         loss = super().__call__(model, batch)
         if not (model.training and self.links):
             return loss
-        query, key, _, mask = self.kept  # [B, H, T, d_k], [B, H, S, d_k]
+        query, key, _, mask = self.attention_inputs  # [B, H, T, d_k], [B, H, S, d_k]
+        first_query, first_key = query[:, :1].float(), key[:, :1].float()
         with autocast(query.device, "float32"):
-            # [B, T, S]
-            weights = softmax_weights(query[:, :1].float(), key[:, :1].float(), mask).squeeze(1)
+            weights = softmax_weights(first_query, first_key, mask).squeeze(1)  # [B, T, S]
         gold = torch.zeros(weights.shape)
-        for shares, source, target in zip(
-            gold, batch.source.tolist(), batch.target_in.tolist(), strict=True
-        ):
-            links = np.frombuffer(self.links.get(key_of(source + target), b""), np.uint16).astype(
-                int
-            )
-            shares[links[1::2] + 1, links[::2]] = 1
-        gold = (gold / gold.sum(2, keepdim=True).clamp(min=1)).to(weights.device)
+        sources, targets = batch.source.tolist(), batch.target_in.tolist()
+        for shares, source, target in zip(gold, sources, targets, strict=True):
+            pieces = self.links.get(key_of(source + target), b"")
+            links = np.frombuffer(pieces, np.uint16).astype(int)
+            source_pieces, target_pieces = links[::2], links[1::2]
+            shares[target_pieces + 1, source_pieces] = 1  # the row of BOS is before them
+        shares_of_token = gold.sum(2, keepdim=True).clamp(min=1)  # [B, T, 1]
+        gold = (gold / shares_of_token).to(weights.device)
         guided = -(gold * weights.clamp(min=SMALLEST).log()).sum()
         return Loss(loss.total + self.weight * guided, loss.nll, loss.num_tokens)
 
 
 def key_of(pair: list[int]) -> int:
-    """Return a hash of the ids of a source, EOS, BOS and a target, with any padding; the same in
-    every process.
-    """
+    """Return a hash of the ids of a source, EOS, BOS and a target, without padding."""
+    # A hash of integers is the same in every process.
     return hash(tuple(i for i in pair if i != PAD))
 
 
 def linked_pieces(task: Task, line: str, place: str) -> tuple[int, bytes]:
-    """Return the key of a pair of sentences, and its links: source piece, target piece and so on,
-    of 16 bits.
+    """Return the key of a pair of sentences, and the links of its pieces.
+
+    The links are source piece, target piece and so on, of 16 bits.
 
     Args:
         line: source, target and links of words, such as `0-0 2-1`, with a tab between two.
 
     Raises:
-        DataError: there are other columns, or a link is none of the pair.
+        DataError: there are other columns, or a link is not of words of the pair.
     """
     cells = line.split("\t")
     if len(cells) != 3:
@@ -149,14 +156,14 @@ def linked_pieces(task: Task, line: str, place: str) -> tuple[int, bytes]:
     links = list[tuple[int, int]]()
     for link in sorted(set(written.split())):
         numbers = re.fullmatch(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,8})", link, re.ASCII)
-        i, j = map(int, numbers.groups()) if numbers else (-1, -1)
-        if not (0 <= i < source_words and 0 <= j < target_words):
-            counts = (
-                f"{counted(source_words, 'source word')} and {counted(target_words, 'target word')}"
-            )
+        if numbers:
+            i, j = int(numbers[1]), int(numbers[2])
+        if not numbers or i >= source_words or j >= target_words:
+            sources = counted(source_words, "source word")
+            targets = counted(target_words, "target word")
             raise DataError(
-                f"{place}: {link} is no link of {counts}, counted from 0, as 0-2 is of words 0 and "
-                "2"
+                f"{place}: {link} is no link of {sources} and {targets}, counted from 0, "
+                "as 0-2 is of words 0 and 2"
             )
         links.append((i, j))
     source_ids, target_ids = task.encode_source(source), task.encode_target(target)
@@ -173,5 +180,5 @@ def linked_pieces(task: Task, line: str, place: str) -> tuple[int, bytes]:
 
 
 def _pieces(words: list[int], word: int) -> range:
-    """Return the pieces of a word; `words` is in order."""
+    """Return the pieces of a word. `words` is in order."""
     return range(bisect_left(words, word), bisect_right(words, word))

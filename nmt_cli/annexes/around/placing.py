@@ -1,10 +1,9 @@
-"""What must come through translation as it is: inline tags, protected text, and terms with a given
-translation.
+"""Inline tags, protected text and terms with a given translation, put into their places in outputs.
 
 They are spans of the source. The model translates the line without tags, and the alignment of the
 attention says which stretch of the output belongs to a span. Tags are put around it, and a term or
-protected text in its place. Each span has one stretch, inside that of the span around it, so tags
-are nested well and nothing is lost.
+protected text in its place. Each span has one stretch, inside the stretch of the span around it, so
+tags are nested well and nothing is lost.
 
 Places are counted in units, which are words and single signs.
 """
@@ -20,7 +19,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import regex
 
@@ -39,10 +38,51 @@ TAG = re.compile(
 )
 # Tags between words.
 BREAKS = re.compile(r"[bh]r|p|div|li|[uo]l|t[dhr]|table|h[1-6]", re.IGNORECASE)
+BEGINNING_OF_WORD = re.compile(r"\w")  # a letter or a digit
 SECONDS = 5.0  # that an expression may take for a line
-DEEPEST = 100  # elements inside of elements; the others count as single tags
+DEEPEST = 100  # elements inside of elements. The others count as single tags
 
-Range = tuple[int, int]
+
+class Range(NamedTuple):
+    """A stretch of characters or units, which may be empty."""
+
+    start: int
+    end: int
+
+    def covers(self, other: Range) -> bool:
+        return self.start <= other.start and other.end <= self.end
+
+
+class Units:
+    """The words and single signs of a text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        matches = list(UNITS.finditer(text))
+        self.starts = [unit.start() for unit in matches]  # in characters
+        self.ends = [unit.end() for unit in matches]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def is_word(self, number: int) -> bool:
+        return BEGINNING_OF_WORD.match(self.text, self.starts[number]) is not None
+
+    def characters(self, units: Range) -> Range:
+        """Return the characters of a range of units, which is not empty."""
+        return Range(self.starts[units.start], self.ends[units.end - 1])
+
+    def text_of(self, units: Range) -> str:
+        """Return the text of a range of units, which is not empty."""
+        start, end = self.characters(units)
+        return self.text[start:end]
+
+    def touched(self, characters: Range) -> Range:
+        """Return the units that a range of characters touches: none, if it is empty."""
+        last = bisect_left(self.starts, characters.end)
+        if characters.start == characters.end:
+            return Range(last, last)
+        return Range(bisect_right(self.ends, characters.start), last)
 
 
 @dataclass
@@ -55,28 +95,31 @@ class Span:
     after: str = ""
     inner: list[Span] = field(default_factory=list)
 
-    def count_units(self, starts: Sequence[int], ends: Sequence[int]) -> None:
+    def count_units(self, units: Units) -> None:
         """Make units of characters, here and inside."""
-        first, last = _units(*self.range, starts, ends)
-        self.range = (last if self.range[0] == self.range[1] else first, last)
-        for each in self.inner:
-            each.count_units(starts, ends)
+        self.range = units.touched(self.range)
+        for span in self.inner:
+            span.count_units(units)
 
-    def add(self, first: int, last: int, text: str) -> None:
-        """Put a text into the innermost span around this range; not where another text is or a
-        border crosses it.
+    def add(self, place: Range, text: str) -> None:
+        """Put a text into the innermost span around this place.
+
+        It is left out where another text is, or where a border of a span crosses it.
         """
-        for each in self.inner:
-            if each.range[0] <= first and last <= each.range[1]:
-                return each.add(first, last, text)
-        borders = (border for each in self.inner for border in each.range)
-        if self.text is None and not any(first < border < last for border in borders):
-            self.inner.append(Span((first, last), text))
-        return None
+        if self.text is not None:
+            return
+        for span in self.inner:
+            if span.range.covers(place):
+                span.add(place, text)
+                return
+        for span in self.inner:
+            if any(place.start < border < place.end for border in span.range):
+                return
+        self.inner.append(Span(place, text))
 
 
 def placing(config: PlacingConfig, *, engine: Engine, options: TranslateOptions) -> Placing:
-    """Return what keeps tags, protected text and terms.
+    """Return the `Around` that keeps tags, protected text and terms.
 
     Raises:
         UsageError: the regular expression is wrong, or the task is not for text.
@@ -90,34 +133,32 @@ def placing(config: PlacingConfig, *, engine: Engine, options: TranslateOptions)
             raise UsageError(
                 f"--protect {config.protect!r} is no regular expression: {error}"
             ) from error
-    if config.glossary and Path(config.glossary) != Path():  # an empty one is none
+    if config.glossary and Path(config.glossary) != Path():  # an empty path is no file
         finders.append(Terms(read_dictionary(Path(config.glossary), one_translation=True)))
     return Placing(finders, engine=engine, options=options, markup=config.markup)
 
 
 class Pattern:
-    """Finds text that a regular expression matches. It stands in the output as it is, such as
-    addresses.
-    """
+    """Finds text that a regular expression matches, such as addresses. It stays as it is."""
 
     def __init__(self, pattern: regex.Pattern[str], flag: str) -> None:
         self._pattern, self._flag = pattern, flag
 
     def find(self, text: str) -> list[tuple[Range, str | None]]:
-        """Return ranges of characters, and what stands in their places. None is the text as it is.
+        """Return ranges of characters, and the texts for their places. None is the text as it is.
 
         Raises:
             UsageError: it takes too long.
         """
+        results = []
         try:
-            return [
-                (match.span(), self.target_of(match[0]))
-                for match in self._pattern.finditer(text, timeout=SECONDS)
-            ]
+            for match in self._pattern.finditer(text, timeout=SECONDS):
+                results.append((Range(*match.span()), self.target_of(match[0])))
         except TimeoutError as error:
             raise UsageError(
                 f"{self._flag} takes more than {SECONDS:g} s for the line {shown(text)}"
             ) from error
+        return results
 
     def target_of(self, match: str) -> str | None:
         return None
@@ -127,9 +168,10 @@ class Terms(Pattern):
     """Terms, and their translations by term. A term in the text may begin with a capital."""
 
     def __init__(self, glossary: Mapping[str, str]) -> None:
-        self._targets = {
-            term[0].upper() + term[1:]: target for term, target in glossary.items()
-        } | dict(glossary)
+        self._targets = dict[str, str]()
+        for term, target in glossary.items():
+            self._targets[term[0].upper() + term[1:]] = target
+        self._targets.update(glossary)
         terms = sorted(self._targets, key=len, reverse=True)
         super().__init__(regex.compile("|".join(map(_whole, terms))), "--glossary")
 
@@ -173,10 +215,8 @@ class Placing(Around):
         if not isinstance(inner, Placing):
             return None
         both = copy(self)
-        both._finders, both._markup = (
-            [*self._finders, *inner._finders],
-            self._markup or inner._markup,
-        )
+        both._finders = [*self._finders, *inner._finders]
+        both._markup = self._markup or inner._markup
         return both
 
     def read(self, line: str) -> tuple[list[str], Any]:
@@ -185,16 +225,18 @@ class Placing(Around):
         Raises:
             UsageError: a regular expression takes too long.
         """
-        text, spans = self._without_tags(line) if self._markup else (line, [])
-        starts = [unit.start() for unit in UNITS.finditer(text)]
-        ends = [unit.end() for unit in UNITS.finditer(text)]
-        root = Span((0, len(text)), inner=spans)
-        root.count_units(starts, ends)
+        text = line
+        spans = list[Span]()
+        if self._markup:
+            text, spans = self._without_tags(line)
+        units = Units(text)
+        root = Span(Range(0, len(text)), inner=spans)
+        root.count_units(units)
         for finder in self._finders:
-            for (begin, end), target in finder.find(text):
-                first, last = _units(begin, end, starts, ends)
-                if begin < end and first < last:
-                    root.add(first, last, target or text[starts[first] : ends[last - 1]])
+            for characters, target in finder.find(text):
+                place = units.touched(characters)
+                if place.start < place.end:
+                    root.add(place, target or units.text_of(place))
         return [text], root
 
     def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
@@ -204,7 +246,7 @@ class Placing(Around):
     def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
         """Return the translation of a line with the spans in the outputs."""
         (translation,) = translations
-        source = UNITS.findall(translation.source)
+        source = Units(translation.source)
         outputs = [
             replace(output, text=self._written(output, source, note))
             for output in translation.outputs
@@ -213,162 +255,195 @@ class Placing(Around):
 
     def _without_tags(self, line: str) -> tuple[str, list[Span]]:
         """Return the text, and the spans of elements and of single tags."""
-        text, spans, opened, end = "", list[Span](), list[tuple[str, int]](), 0
+        text = ""
+        spans = list[Span]()
+        opened = list[_Opened]()
+        end = 0  # of the last tag
         for tag in TAG.finditer(line):
-            if not self._text_of(tag[0]):
+            if not self._text_of(tag[0]):  # a symbol of the task, such as a language's
                 continue
-            text, end = _joined(text, _plain(line[end : tag.start()])), tag.end()
-            name, closes, alone = tag["name"], tag[0][1] == "/", tag[0][-2] == "/"
+            text = _appended(text, _unescaped(line[end : tag.start()]))
+            end = tag.end()
+            name = tag["name"]
             if name and BREAKS.fullmatch(name):
-                text = _joined(text, " ")
-            names = [each for each, _ in opened]
-            if closes and name in names:  # what was opened since, and has no end, is a single tag
-                place = len(names) - 1 - names[::-1].index(name)
-                number = opened[place][1]
-                element, inner = spans[number], spans[number + 1 :]
-                element.range, element.after, element.inner = (
-                    (element.range[0], len(text)),
-                    tag[0],
-                    inner,
-                )
-                del spans[number + 1 :], opened[place:]
+                text = _appended(text, " ")
+            is_end = tag[0].startswith("</")
+            beginning = _last_opened(opened, name) if is_end else None
+            if beginning is not None:
+                # What was opened since then, and has no end, is a single tag.
+                number = beginning.number
+                element = spans[number]
+                element.range = Range(element.range.start, len(text))
+                element.after = tag[0]
+                element.inner = spans[number + 1 :]
+                del spans[number + 1 :], opened[opened.index(beginning) :]
                 continue
-            if name and not closes and not alone and len(opened) < DEEPEST:
-                opened.append((name, len(spans)))
-            spans.append(Span((len(text), len(text)), before=tag[0]))
-        return _joined(text, _plain(line[end:])), spans
+            is_empty = tag[0].endswith("/>")
+            if name and not is_end and not is_empty and len(opened) < DEEPEST:
+                opened.append(_Opened(name, len(spans)))
+            spans.append(Span(Range(len(text), len(text)), before=tag[0]))
+        return _appended(text, _unescaped(line[end:])), spans
 
-    def _written(self, output: Output, source: Sequence[str], root: Span) -> str:
-        found = list(UNITS.finditer(output.text))
-        places = [unit.span() for unit in found]
-        sources = {
-            j: (i, _is_word(source[i]) == _is_word(found[j][0]))
-            for i, j in output.notes.get(PLACES_OF_UNITS, ())
-        }
-        written = _Output(
-            output.text, places, sources, partial(html.escape, quote=False) if self._markup else str
-        )
-        return written.of(root, (0, len(places)), (0, len(output.text)))
+    def _written(self, output: Output, source: Units, root: Span) -> str:
+        units = Units(output.text)
+        sources = dict[int, _Source]()
+        for i, j in output.notes.get(PLACES_OF_UNITS, ()):
+            sources[j] = _Source(i, source.is_word(i) == units.is_word(j))
+        escape: Callable[[str], str] = str
+        if self._markup:
+            escape = partial(html.escape, quote=False)
+        characters = Range(0, len(output.text))
+        return _Output(units, sources, escape).of(root, Range(0, len(units)), characters)
+
+
+class _Opened(NamedTuple):
+    """An element whose end tag has not come yet."""
+
+    name: str
+    number: int  # of its span
+
+
+def _last_opened(opened: Sequence[_Opened], name: str) -> _Opened | None:
+    for element in reversed(opened):
+        if element.name == name:
+            return element
+    return None
+
+
+class _Source(NamedTuple):
+    """The unit of the source that a unit of the output attends to."""
+
+    number: int
+    same_kind: bool  # both are words, or both are signs
 
 
 @dataclass
 class _Output:
-    text: str
-    units: list[Range]  # of characters
-    # The unit of the source by that of the text; whether both are words or signs.
-    sources: dict[int, tuple[int, bool]]
+    units: Units
+    sources: dict[int, _Source]  # by the unit of the output
     escape: Callable[[str], str]
 
-    def of(self, span: Span, own: Range, characters: Range) -> str:
-        """Return what stands at the place `own` of a span."""
-        written, at = "", characters[0]
-        for (first, last), number in self._places(span.inner, own):
-            inner, start, end = span.inner[number], at, at
-            if first < last:
-                start, end = self.units[first][0], self.units[last - 1][1]
-            elif first > own[0]:  # else it is at the beginning
-                start = end = self.units[first - 1][1]
-            written += self.escape(self.text[at:start])
-            at = end
-            content = (
-                self.of(inner, (first, last), (start, end))
-                if inner.text is None
-                else self.escape(inner.text)
-            )
-            if first == last and inner.text and not re.search(f"[{HAN}]", self.text):
+    def of(self, span: Span, place: Range, characters: Range) -> str:
+        """Return the text of a span with all spans inside, given its place and characters."""
+        text = self.units.text
+        has_spaces = re.search(f"[{HAN}]", text) is None
+        written = ""
+        end = characters.start
+        for inner_place, inner in self._places(span.inner, place):
+            here = Range(end, end)
+            is_empty = inner_place.start == inner_place.end
+            if not is_empty:
+                here = self.units.characters(inner_place)
+            elif inner_place.start > place.start:  # not at the beginning, so after a unit
+                after = self.units.ends[inner_place.start - 1]
+                here = Range(after, after)
+            written += self.escape(text[end : here.start])
+            end = here.end
+            if inner.text is None:
+                content = self.of(inner, inner_place, here)
+            else:
+                content = self.escape(inner.text)
+            if inner.text and is_empty and has_spaces:
                 if written and not written[-1].isspace():
                     content = " " + content
-                if _is_word(self.text[start:]):
+                if _is_word(text[here.start :]):
                     content += " "
             written += inner.before + content + inner.after
-        return written + self.escape(self.text[at : characters[1]])
+        return written + self.escape(text[end : characters.end])
 
-    def _places(self, spans: Sequence[Span], own: Range) -> list[tuple[Range, int]]:
-        """Return the places of spans inside of `own` with the numbers of the spans, in order.
+    def _places(self, spans: Sequence[Span], whole: Range) -> list[tuple[Range, Span]]:
+        """Return the places of spans inside of `whole`, in order.
 
-        Texts that stand there have theirs first, those that attend to their span most before
-        others.
+        Spans whose texts the output has come first, the most attended to before others.
         """
-        free, placed = [own], list[tuple[Range, int]]()
-        there = [self._as_it_is(span, free) for span in spans]
-        for number in sorted(
-            range(len(spans)), key=lambda number: -self._gain(spans[number], there[number])
-        ):
+        free = [whole]
+        gains = list[float]()
+        for span in spans:
+            place = self._as_it_is(span, free)
+            gains.append(-math.inf if place is None else self._gain(span, place))
+        places = list[tuple[Range, int]]()
+        for number in sorted(range(len(spans)), key=lambda number: -gains[number]):
             span = spans[number]
-            first, last = (
+            taken = (
                 self._as_it_is(span, free) or self._attending(span, free) or self._after(span, free)
             )
-            placed.append(((first, last), number))
-            gap = next(gap for gap in free if gap[0] <= first and last <= gap[1])
-            place = free.index(gap)
-            free[place : place + 1] = dict.fromkeys([(gap[0], first), (last, gap[1])])
-        return sorted(placed)
+            places.append((taken, number))
+            _take(free, taken)
+        return [(place, spans[number]) for place, number in sorted(places)]
 
     def _as_it_is(self, span: Span, free: Sequence[Range]) -> Range | None:
-        """Return where the output has the text of the span; the place that attends to the span
-        most.
-        """
+        """Return where the output has the text of the span, at best where it attends to it."""
         if span.text is None:
             return None
-        length = len(UNITS.findall(span.text))
-        found = [(j, j + length) for first, last in free for j in range(first, last - length + 1)]
-        found = [
-            (j, end)
-            for j, end in found
-            if self.text[self.units[j][0] : self.units[end - 1][1]] == span.text
-        ]
-        return max(found, key=lambda place: self._gain(span, place), default=None)
+        length = len(Units(span.text))
+        places = []
+        for gap in free:
+            for start in range(gap.start, gap.end - length + 1):
+                place = Range(start, start + length)
+                if self.units.text_of(place) == span.text:
+                    places.append(place)
+        return max(places, key=lambda place: self._gain(span, place), default=None)
 
     def _attending(self, span: Span, free: Sequence[Range]) -> Range | None:
-        """Return the stretch with the most units more that attend to the span than to others; the
-        shortest of these.
-        """
-        most, found = 0.0, None
-        if span.range[0] == span.range[1]:
+        """Return the shortest stretch with the greatest gain, if a gain is above 0."""
+        if span.range.start == span.range.end:
             return None
-        for first, last in free:
-            total, start = 0.0, first
-            for j in range(first, last):
-                if total <= 0:
-                    total, start = 0.0, j
-                total += self._gain(span, (j, j + 1))
-                if total > most:
-                    most, found = total, (start, j + 1)
-        return found
+        best = None
+        greatest = 0
+        for gap in free:
+            gain, start = 0, gap.start
+            for unit in range(gap.start, gap.end):
+                if gain <= 0:  # a stretch that begins here is better, or as good and shorter
+                    gain, start = 0, unit
+                gain += self._gain(span, Range(unit, unit + 1))
+                if gain > greatest:
+                    greatest, best = gain, Range(start, unit + 1)
+        return best
 
     def _after(self, span: Span, free: Sequence[Range]) -> Range:
-        """Return the empty place after the counterpart of what stands before the span in the
-        source.
-        """
-        first, last = free[0][0], free[-1][1]
-        before = [
-            (i, j + 1)
-            for j, (i, _) in self.sources.items()
-            if i < span.range[0] and first <= j < last
-        ]
-        place = max(before, default=(0, first))[1]
-        start, _ = next(gap for gap in free if gap[1] >= place)
-        return max(start, place), max(start, place)
+        """Return the empty place after the counterpart of what is before the span in the source."""
+        first, last = free[0].start, free[-1].end
+        before = []  # units of the source and of the output
+        for unit, source in self.sources.items():
+            if source.number < span.range.start and first <= unit < last:
+                before.append((source.number, unit))
+        place = first
+        if before:
+            place = max(before)[1] + 1
+        gap = next(gap for gap in free if gap.end >= place)
+        place = max(gap.start, place)
+        return Range(place, place)
 
-    def _gain(self, span: Span, place: Range | None) -> float:
+    def _gain(self, span: Span, place: Range) -> int:
         """Return how many units more attend to the span than to others."""
-        if place is None:
-            return -math.inf
-        found = [self.sources[j] for j in range(*place) if j in self.sources]
-        # A sign that attends to a word, such as a full stop, is not its translation.
-        sources = [source for source, same_kind in found if same_kind or span.text is None]
-        return sum(1 if span.range[0] <= source < span.range[1] else -1 for source in sources)
+        gain = 0
+        for unit in range(place.start, place.end):
+            source = self.sources.get(unit)
+            if source is None:
+                continue
+            # A sign that attends to a word, such as a full stop, is not its translation.
+            if source.same_kind or span.text is None:
+                in_span = span.range.start <= source.number < span.range.end
+                gain += 1 if in_span else -1
+        return gain
+
+
+def _take(free: list[Range], taken: Range) -> None:
+    """Leave two ranges of the free one around what is taken. They may be empty."""
+    for number, gap in enumerate(free):
+        if gap.covers(taken):
+            before = Range(gap.start, taken.start)
+            after = Range(taken.end, gap.end)
+            free[number : number + 1] = [before, after]
+            return
 
 
 def _is_word(unit: str) -> bool:
-    """Return whether it begins with a letter or a digit."""
-    return re.match(r"\w", unit) is not None
+    return BEGINNING_OF_WORD.match(unit) is not None
 
 
 def _whole(term: str) -> str:
-    """Return an expression of the term, with any white space in it, where no letters are beside its
-    letters.
-    """
+    """Return an expression of the term as whole words, with any white space in it."""
     expression = r"\s+".join(map(re.escape, term.split()))
     if _is_word(term):
         expression = rf"(?<!{LETTER})" + expression
@@ -377,16 +452,17 @@ def _whole(term: str) -> str:
     return expression
 
 
-def _plain(text: str) -> str:
+def _unescaped(text: str) -> str:
     """Return a line with the characters that `&amp;` and the like stand for."""
-    return re.sub(r"&#?\w+;", lambda match: re.sub(r"[\n\r]", " ", html.unescape(match[0])), text)
+    return re.sub(r"&#?\w+;", _character, text)
 
 
-def _units(first: int, last: int, starts: Sequence[int], ends: Sequence[int]) -> Range:
-    """Return the units that a range of characters touches."""
-    return bisect_right(ends, first), bisect_left(starts, last)
+def _character(escaped: re.Match[str]) -> str:
+    return re.sub(r"[\n\r]", " ", html.unescape(escaped[0]))  # a line stays one line
 
 
-def _joined(text: str, more: str) -> str:
-    """Join two texts without a double space."""
-    return text + (more.lstrip(" ") if text[-1:] in ("", " ") else more)
+def _appended(text: str, more: str) -> str:
+    """Return a text with more text, without spaces at its beginning or two in a row."""
+    if text[-1:] in ("", " "):
+        more = more.lstrip(" ")
+    return text + more

@@ -2,7 +2,7 @@
 
 The splitter is sentencex: rules and lists of abbreviations by language. It is small, needs no model
 and no download, is maintained, and leaves two sentences together rather than cut one in the middle.
-It still cuts after "Ms." and, in French, "M."; so a sentence does not end after a word of Moses'
+It still cuts after "Ms." and, in French, "M.". So a sentence does not end after a word of Moses'
 lists of abbreviations either.
 """
 
@@ -27,7 +27,7 @@ from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.task import Task
 
 Split = Callable[[str], list[str]]
-"""From a line to its sentences, each with the white space after it; joined, they are the line."""
+"""From a line to its sentences, each with the white space after it. Joined, they are the line."""
 
 
 def sentences(
@@ -45,23 +45,25 @@ def splitter(task: Task, language: str | None) -> Split:
     """Return the function that splits the source text of a task.
 
     Args:
-        language: an ISO 639 code; None is the task's own source language.
+        language: an ISO 639 code. None is the task's source language.
 
     Raises:
         UsageError: sentencex is not installed, the task has no source language, or its language is
-            no ISO 639 code.
+            not an ISO 639 code.
     """
     if task.languages is None:
         raise UsageError(
             f"--split-sentences cannot be used with the task {task.name!r}: a line is one sentence"
         )
-    chosen = task.languages[0] if language is None else language
-    code = re.fullmatch(r"([a-z]{2,3})([-_].*)?", chosen.lower())
+    origin = "--sentence-language"
+    if language is None:
+        language = task.languages[0]
+        origin = "the checkpoint's source language"
+    code = re.fullmatch(r"([a-z]{2,3})([-_].*)?", language.lower())
     if code is None:
-        whose = "the checkpoint's source language" if language is None else "--sentence-language"
         raise UsageError(
-            f"{whose} is {shown(chosen)}, not an ISO 639 code: add --sentence-language CODE, such "
-            "as en"
+            f"{origin} is {shown(language)}, not an ISO 639 code: "
+            "add --sentence-language CODE, such as en"
         )
     try:
         import sentencex
@@ -69,11 +71,9 @@ def splitter(task: Task, language: str | None) -> Split:
         raise missing_package("--split-sentences", error, extra="sentences") from error
     from sacremoses.corpus import NonbreakingPrefixes
 
-    return partial(
-        _sentences,
-        partial(sentencex.segment, code[1]),
-        frozenset(NonbreakingPrefixes().words(code[1])),
-    )
+    segment = partial(sentencex.segment, code[1])
+    abbreviations = frozenset(NonbreakingPrefixes().words(code[1]))
+    return partial(_sentences, segment, abbreviations)
 
 
 class Sentences(Around):
@@ -86,14 +86,12 @@ class Sentences(Around):
     order = 20
 
     def __init__(self, split: Split, options: TranslateOptions) -> None:
-        self._split, self._nbest, self._draws = (
-            split,
-            options.search.nbest,
-            bool(options.used("search")),
-        )
+        self._split = split
+        self._nbest = options.search.nbest
+        self._draws = bool(options.used("search"))  # outputs are samples
 
     def read(self, line: str) -> tuple[list[str], Any]:
-        """Return the sentences of a line. The note is what they are, with their white space."""
+        """Return the sentences of a line, with their white space. They are the note, too."""
         sentences = self._split(line)
         return sentences, sentences
 
@@ -101,11 +99,11 @@ class Sentences(Around):
         """See `Around`."""
         if len(translations) == 1:
             return translations[0]
-        outputs = [translation.outputs for translation in translations]
+        combinations = self._combined([translation.outputs for translation in translations])
         return replace(
             translations[0],
             source=line,
-            outputs=[_joined(line, note, combination) for combination in self._combined(outputs)],
+            outputs=[_joined(line, note, combination) for combination in combinations],
             source_length=sum(translation.source_length for translation in translations),
             truncated=any(translation.truncated for translation in translations),
             unknown=all(translation.unknown for translation in translations),
@@ -113,22 +111,28 @@ class Sentences(Around):
         )
 
     def _combined(self, outputs: Sequence[Sequence[Output]]) -> list[list[Output]]:
-        """Return combinations of an output of each sentence: `nbest`, the best first, or the
-        samples as drawn.
+        """Return combinations of an output of each sentence.
+
+        They are the `nbest` with the highest sums of scores, best first, or the samples as drawn.
         """
-        count = max(map(len, outputs))
         if self._draws:
-            return [[row[min(number, len(row) - 1)] for row in outputs] for number in range(count)]
+            return self._samples(outputs)
         combinations: list[list[Output]] = [[]]
-        for row in outputs:
-            # A pair with `nbest` better ones is out: each that is no worse in both parts is.
-            pairs = [
-                [*combination, output]
-                for i, combination in enumerate(combinations)
-                for j, output in enumerate(row)
-                if (i + 1) * (j + 1) <= self._nbest
-            ]
-            combinations = sorted(pairs, key=_score, reverse=True)[: self._nbest]
+        for of_sentence in outputs:
+            longer = list[list[Output]]()
+            for i, combination in enumerate(combinations):
+                for j, output in enumerate(of_sentence):
+                    # So many pairs, of these outputs or better ones, are at least as good.
+                    if (i + 1) * (j + 1) <= self._nbest:
+                        longer.append([*combination, output])
+            combinations = sorted(longer, key=_score, reverse=True)[: self._nbest]
+        return combinations
+
+    def _samples(self, outputs: Sequence[Sequence[Output]]) -> list[list[Output]]:
+        """Return as many combinations as there are samples. An empty sentence has one output."""
+        combinations = []
+        for number in range(max(map(len, outputs))):
+            combinations.append([row[min(number, len(row) - 1)] for row in outputs])
         return combinations
 
 
@@ -139,13 +143,15 @@ def _score(outputs: Iterable[Output]) -> float:
 def _sentences(
     segment: Callable[[str], list[str]], abbreviations: Collection[str], line: str
 ) -> list[str]:
-    """Split a line; a sentence is more than white space, and does not end in an abbreviation."""
-    plain = re.sub(r"[^\S\x00-\x7f]", " ", line)  # sentencex 1.0.32 panics at some Unicode spaces
+    """Split a line. A sentence is more than white space, and does not end in an abbreviation."""
+    # sentencex 1.0.32 panics at some Unicode spaces.
+    with_spaces = re.sub(r"[^\S\x00-\x7f]", " ", line)
     sentences: list[str] = []
     place = 0
-    for length in map(len, segment(plain)):
-        piece = line[place : place + length]
-        place += length
+    for segment_of_line in segment(with_spaces):
+        end = place + len(segment_of_line)
+        piece = line[place:end]
+        place = end
         if sentences and (not piece.strip() or _goes_on(sentences[-1], abbreviations)):
             sentences[-1] += piece
         else:
@@ -154,11 +160,12 @@ def _sentences(
 
 
 def _goes_on(sentence: str, abbreviations: Collection[str]) -> bool:
-    """Whether what follows belongs to it: it is white space so far, or ends in an abbreviation."""
+    """Return whether a sentence is white space so far, or ends in an abbreviation."""
     words = sentence.rsplit(maxsplit=1)
-    return not words or (
-        words[-1].endswith(".") and re.sub(r"^\W+", "", words[-1][:-1]) in abbreviations
-    )
+    if not words:
+        return True
+    word = re.sub(r"^\W+", "", words[-1].removesuffix("."))
+    return words[-1].endswith(".") and word in abbreviations
 
 
 def _joined(line: str, sentences: Sequence[str], outputs: Sequence[Output]) -> Output:
@@ -168,14 +175,18 @@ def _joined(line: str, sentences: Sequence[str], outputs: Sequence[Output]) -> O
     that each token has its log-probability.
     """
     *firsts, last = outputs
-    text, tokens, ids, starts = "", list[str](), list[int](), [0]
+    text = ""
+    tokens = list[str]()
+    ids = list[int]()
+    starts = [0]  # of the outputs, in the text
     for sentence, output in zip(sentences[:-1], firsts, strict=True):
         text += output.text + _space_between(sentence, output.text)
         starts.append(len(text))
-        # None if it was cut at its maximum length.
-        end = [EOS] * (len(output.token_scores) - len(output.tokens))
-        tokens += [*output.tokens, *(SPECIAL_SYMBOLS[i] for i in end)]
-        ids += [*output.ids, *end]
+        tokens += output.tokens
+        ids += output.ids
+        if len(output.token_scores) > len(output.tokens):  # else it was cut at its limit
+            tokens.append(SPECIAL_SYMBOLS[EOS])
+            ids.append(EOS)
     text = (text + last.text).rstrip()
     return replace(
         last,
@@ -191,8 +202,10 @@ def _joined(line: str, sentences: Sequence[str], outputs: Sequence[Output]) -> O
 def _joined_links(
     line: str, sentences: Sequence[str], text: str, starts: Sequence[int], outputs: Sequence[Output]
 ) -> dict[str, Links]:
-    """Return the links of the words of a line, made of the links of its sentences, whose outputs
-    begin at `starts`.
+    """Return the links of the words of a line, made of the links of its sentences.
+
+    Args:
+        starts: where the output of each sentence begins in `text`.
     """
     notes = dict[str, Links]()
     for name, word in LINKED.items():
@@ -215,17 +228,18 @@ def _numbers(whole: str, place: int, part: str, word: re.Pattern[str]) -> list[i
 
 
 def _space_between(sentence: str, output: str) -> str:
-    """Return what follows a sentence's output: the tabs and spaces after the sentence, or a space
-    if there are none.
+    """Return the tabs and spaces after a sentence for its output, or a space if there are none.
 
     After the full-width punctuation of Chinese and Japanese comes none.
     """
     if not output:
         return ""
-    space, last = sentence[len(sentence.rstrip()) :], output[-1]
-    if space != " " and space.strip("\t ") == "" != space:
+    space = sentence[len(sentence.rstrip()) :]
+    is_tabs_and_spaces = space != "" and space.strip("\t ") == ""
+    if is_tabs_and_spaces and space != " ":
         return space
-    full_width = (
-        unicodedata.category(last).startswith("P") and unicodedata.east_asian_width(last) in "WF"
-    )
-    return "" if full_width else " "
+    last = output[-1]
+    is_punctuation = unicodedata.category(last).startswith("P")
+    if is_punctuation and unicodedata.east_asian_width(last) in "WF":
+        return ""
+    return " "

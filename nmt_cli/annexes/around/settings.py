@@ -1,6 +1,4 @@
-"""The settings of what goes around a translation and of guided alignment, and where each is,
-without torch.
-"""
+"""The settings of this annex and the place of each builder, without torch."""
 
 from __future__ import annotations
 
@@ -62,8 +60,7 @@ class AlignmentsConfig:
     alignments: Path | None = option(
         None,
         "Also write this file, as --output: a line for each output, with the words of the input "
-        "and of the output that "
-        "belong together: 0-0 1-2.",
+        "and of the output that belong together: 0-0 1-2.",
         written=True,
     )
     align: bool = False  # only `Output.alignment`, without a file

@@ -1,8 +1,9 @@
 """PosUnk: replacement of unknown words by the source words that they attend to.
 
-Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation", section 3.3;
-with an attention in place of their positions, as Jean et al. 2015 do. Letters: S source length, T
-target length.
+Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation", section 3.3.
+The attention is in place of their positions, as in Jean et al. 2015.
+
+Letters: S source length, T target length.
 """
 
 from __future__ import annotations
@@ -26,10 +27,9 @@ from nmt_cli.interfaces import UNK
 
 
 def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]:
-    """Return translations by source words from a file of lines `words<TAB>translation`, plain or
-    compressed.
+    """Return translations by source words from a file of lines `words<TAB>translation`.
 
-    Of several translations, the first counts.
+    It may be compressed. Of several translations, the first counts.
 
     Raises:
         DataError: the file cannot be read, a line has another form, or there are several with
@@ -42,11 +42,12 @@ def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]
             raise DataError(
                 f"{path}:{number}: expected a word, a tab and its translation, not {shown(line)}"
             )
-        if dictionary.setdefault(*columns) != columns[1] and one_translation:
-            translation = dictionary[columns[0]]
+        source, translation = columns
+        first = dictionary.setdefault(source, translation)
+        if first != translation and one_translation:
             raise DataError(
-                f"{path}:{number}: {shown(columns[0])} is already {shown(translation)}; leave one "
-                "of the two out"
+                f"{path}:{number}: {shown(source)} is already {shown(first)}; leave one of the two "
+                "out"
             )
     return dictionary
 
@@ -54,10 +55,12 @@ def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]
 def unknown_words(
     config: UnknownWordsConfig, *, engine: Engine, options: TranslateOptions
 ) -> UnknownWords | None:
-    """Return what replaces unknown words, if they are to be replaced."""
+    """Return the `Around` that replaces unknown words, if they are to be replaced."""
     if not config.replace_unknown:
         return None
-    dictionary = read_dictionary(Path(config.dictionary)) if config.dictionary else {}
+    dictionary = dict[str, str]()
+    if config.dictionary:
+        dictionary = read_dictionary(Path(config.dictionary))
     return UnknownWords(dictionary, engine=engine, options=options)
 
 
@@ -65,7 +68,7 @@ class UnknownWords(Around):
     """Finds the words in place of unknown ones.
 
     Args:
-        dictionary: translations by source word; words that it lacks are copied.
+        dictionary: translations by source word. Words that it lacks are copied.
 
     Raises:
         UsageError: the task's ids are not of words, or a model shows no attention.
@@ -82,8 +85,7 @@ class UnknownWords(Around):
         if source_words(engine.task, "") is None:
             raise UsageError(
                 "--replace-unknown cannot be used with this model: its vocabulary has no whole "
-                "words "
-                "(nmt prepare --subwords none)"
+                "words (nmt prepare --subwords none)"
             )
         self._task: Any = engine.task
         self._dictionary = dictionary
@@ -94,7 +96,8 @@ class UnknownWords(Around):
 
         def revised(text: Request, output: Output, weights: Tensor) -> Output:
             words = self.replaced(output.ids, weights, self._aligner.line_of(text))
-            return replace(output.noted(PIECES, words), text=self._task.finished(" ".join(words)))
+            with_words = output.noted(PIECES, words)
+            return replace(with_words, text=self._task.finished(" ".join(words)))
 
         return self._aligner.revised(batch, outputs, revised)
 
@@ -104,15 +107,15 @@ class UnknownWords(Around):
         Args:
             target: ids of the output, without EOS.
             weights: of its attention over the source, [T, S].
-            line: the input line; it may have more words than S.
+            line: the input line, which may have more words than S.
         """
-        words = source_words(self._task, line)
-        assert words is not None
-        written = [*self._task.target_tokens(target)]
-        for place, position in enumerate(weights.argmax(dim=1).tolist()):
-            if target[place] == UNK:
-                word = words[position]
-                written[place] = (
-                    self._dictionary.get(word) or self._dictionary.get(word.lower()) or word
-                )
-        return written
+        source = source_words(self._task, line)
+        assert source is not None
+        words = list(self._task.target_tokens(target))
+        attended = weights.argmax(dim=1).tolist()
+        for place, token in enumerate(target):
+            if token == UNK:
+                word = source[attended[place]]
+                lower = self._dictionary.get(word.lower())
+                words[place] = self._dictionary.get(word) or lower or word
+        return words

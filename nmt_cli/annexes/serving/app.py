@@ -19,7 +19,7 @@ from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.annexes.serving.metrics import Metrics
 from nmt_cli.annexes.serving.queue import TranslationQueue
 from nmt_cli.data.parallel import WorkerDied
-from nmt_cli.decoding.around import Chain, Layer
+from nmt_cli.decoding.around import Chain, Reading
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import NmtError, shown
 from nmt_cli.files.settings import from_json
@@ -168,33 +168,36 @@ class Service:
                 429, "too many sentences are waiting; try again later", {"Retry-After": "1"}
             )
         timeout = self.limits.timeout
+        sentences = [text for reading in readings for text in reading.texts]
         try:
             async with asyncio.timeout(timeout):
-                work = self.queue.translate([part for parts, _ in readings for part in parts])
+                work = self.queue.translate(sentences)
                 results = iter(await unless_client_leaves(request, work))
         except TimeoutError as error:
             raise HTTPException(
                 503, f"not answered within {timeout:g} s; try again later, or send less"
             ) from error
-        translations = [
-            self.chain.write(list(islice(results, len(parts))), layers)
-            for parts, layers in readings
-        ]
-        for name, translation in zip(texts, translations, strict=True):
+        answers = []
+        for name, reading in zip(texts, readings, strict=True):
+            translation = self.chain.write(islice(results, len(reading.texts)), reading.layers)
             if translation.truncated:
                 raise HTTPException(
                     413, f'"{name}" is too long: it has more tokens than --max-source-length'
                 )
-        best = [translation.outputs[0] for translation in translations]
-        return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
+            output = translation.outputs[0]
+            answers.append({"translation": output.text, "score": round(output.score, 4)})
+        return answers
 
-    async def _read(self, texts: Collection[str]) -> list[tuple[list[str], list[Layer]]]:
+    async def _read(self, texts: Collection[str]) -> list[Reading]:
         """Return what the chain reads in each text."""
-        readings = list[tuple[list[str], list[Layer]]]()
+        readings = list[Reading]()
+        sentences = 0
         most = max(self.limits.max_sentences, len(texts))
         for text in texts:
-            readings.append(self.chain.read(text))
-            if sum(len(parts) for parts, _ in readings) > most:
+            reading = self.chain.read(text)
+            readings.append(reading)
+            sentences += len(reading.texts)
+            if sentences > most:
                 raise HTTPException(
                     413, f"the request has more than {most:,} sentences; send less at a time"
                 )
