@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class Layout(Protocol):
-    """Where the tokens of a batch are, and which keys each query sees. `AttentionMask` is that of
-    padded sentences.
+    """Where the tokens of a batch are, and which keys each query sees.
+
+    `AttentionMask` is the layout of padded sentences.
     """
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """`query` [..., H, d_k], `key` [..., H, d_k] and `value` [..., H, d_v] -> [..., H, d_v] of
-        the queries.
+        """`query` and `key` [..., H, d_k] and `value` [..., H, d_v] -> [..., H, d_v].
 
-        The first dimensions are those of the layout: [B, T] and [B, S] of padded sentences.
+        The layout says what the first dimensions are. Padded sentences have [B, T] and [B, S].
         """
 
 
@@ -41,7 +41,7 @@ class AttentionMask:
 
     padding: Tensor | None = None  # [B, S], True where the key is padding
     causal: bool = False  # a query attends to no key after its own position
-    # Position of the first query among the keys; in a decoding step, the length of the cache.
+    # Position of the first query among the keys. In a decoding step it is the length of the cache.
     offset: int = 0
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -50,12 +50,13 @@ class AttentionMask:
         Raises:
             UsageError: the kernel's output has another shape.
         """
-        # [B, H, T or S, ...]
-        query, key, value = (query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
+        query = query.transpose(1, 2)  # [B, H, T, d_k]
+        key = key.transpose(1, 2)  # [B, H, S, d_k]
+        value = value.transpose(1, 2)  # [B, H, S, d_v]
         query = kernel.placed(query, torch.arange(query.size(2), device=query.device))
         key = kernel.placed(key, torch.arange(key.size(2), device=key.device))
-        heads: Tensor = self.compute(kernel, query, key, value)
-        expected = [*query.shape[:3], value.size(3)]
+        heads = self.compute(kernel, query, key, value)
+        expected = [*query.shape[:3], value.size(3)]  # [B, H, T, d_v]
         if list(heads.shape) != expected:
             name = type(kernel).__qualname__
             raise UsageError(
@@ -74,14 +75,13 @@ class AttentionMask:
         return torch.arange(key.size(2), device=key.device) - queries[:, None]
 
     def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
-        """Return a boolean mask that broadcasts to [B, 1, T, S], or None if every query may attend
-        to every key.
-
-        A single causal query is the newest position of a decoding step and comes after every key.
-        """
-        allowed = None if self.padding is None else ~self.padding[:, None, None, :]
+        """Return a boolean mask that broadcasts to [B, 1, T, S], or None if all is allowed."""
+        allowed = None
+        if self.padding is not None:
+            allowed = ~self.padding[:, None, None, :]  # [B, 1, 1, S]
+        # A single query is the newest position of a decoding step. It comes after every key.
         if self.causal and query.size(2) > 1:
-            causal = (self.distances(query, key) <= 0)[None, None]
+            causal = (self.distances(query, key) <= 0)[None, None]  # [1, 1, T, S]
             allowed = causal if allowed is None else allowed & causal
         return allowed
 
@@ -99,16 +99,15 @@ class Recorded(AttentionMask):
 
 
 class Kernel(nn.Module):
-    """Attention of queries over keys and values: the base class of the components of kind
-    `attention`.
+    """Attention of queries over keys and values: the base class of components of kind `attention`.
 
-    A subclass has a `forward`, whose output for a query is a weighted mean of the values, and what
-    else differs.
+    A subclass has a `forward`, whose output for a query is a weighted mean of the values.
     """
 
     window: int | None = None
-    """For softmax attention over so many positions on each side, -1 for all: it may be computed
-    without `forward`.
+    """Positions on each side that softmax attention sees, -1 for all.
+
+    Such attention may be computed without `forward`. None stands for any other kind of attention.
     """
 
     def __init_subclass__(cls) -> None:
@@ -121,18 +120,16 @@ class Kernel(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """`query` [B, H, T, d_k], `key` [B, H, S, d_k] and `value` [B, H, S, d_v] -> [B, H, T,
-        d_v].
-        """
+        """[B, H, T, d_k], [B, H, S, d_k] and [B, H, S, d_v] -> [B, H, T, d_v]."""
         raise NotImplementedError
 
     def weights(self, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
-        """The weights [B, H, T, S], without dropout: the output for an identity matrix as values."""
+        """The weights [B, H, T, S] without dropout: the output for an identity matrix as values."""
         identity = torch.eye(key.size(2), dtype=key.dtype, device=key.device)
         return self(query, key, identity.expand(*key.shape[:2], -1, -1), mask)
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Return queries or keys [..., d_k] with their positions in them; `forward` gets these.
+        """Return queries or keys [..., d_k] with their positions in them, as `forward` gets them.
 
         Args:
             positions: broadcasts to the shape of `x` without its last dimension.
@@ -140,10 +137,9 @@ class Kernel(nn.Module):
         return x
 
     def flops(self, lengths: Lengths, width: int) -> float:
-        """Operations of a head with d_k + d_v = `width`, in self-attention over sentences of these
-        lengths.
+        """Operations of one head, with d_k + d_v = `width`, in self-attention over sentences.
 
-        Matrix products only, a multiply-add is two, and the causal mask saves none.
+        Only matrix products count. A multiply-add is two operations, and a causal mask saves none.
         """
         return 2.0 * width * float((lengths * lengths).sum())
 
@@ -151,13 +147,15 @@ class Kernel(nn.Module):
 def softmax_weights(
     query: Tensor, key: Tensor, mask: AttentionMask, bias: Tensor | None = None
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k) + bias) over the allowed keys: [B, H, T, S]; NaN where a query has
-    none.
+    """softmax(Q K^T / sqrt(d_k) + bias) over the allowed keys: [B, H, T, S].
+
+    A query without an allowed key gets NaN.
 
     Args:
         bias: broadcasts to [B, H, T, S].
     """
-    scores = torch.matmul(query * query.size(-1) ** -0.5, key.mT)
+    d_k = query.size(-1)
+    scores = torch.matmul(query * d_k**-0.5, key.mT)  # [B, H, T, S]
     if bias is not None:
         scores = scores + bias
     allowed = mask.allowed(query, key)
@@ -173,7 +171,8 @@ class FullAttention(Kernel):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
-        return torch.matmul(self.dropout(softmax_weights(query, key, mask)), value)
+        weights = softmax_weights(query, key, mask)  # [B, H, T, S]
+        return torch.matmul(self.dropout(weights), value)
 
 
 class MultiHeadAttention(nn.Module):
@@ -202,53 +201,51 @@ class MultiHeadAttention(nn.Module):
         normalised: bool = False,
     ) -> None:
         super().__init__()
-        self.num_heads, self.d_k, self.d_v, self.cross, self.normalised = (
-            num_heads,
-            d_k,
-            d_v,
-            cross,
-            normalised,
-        )
-        self.w_q, self.w_k, self.w_v = (
-            nn.Linear(d_model, num_heads * width, bias=biases) for width in (d_k, d_k, d_v)
-        )
+        self.num_heads = num_heads
+        self.widths = {"q": d_k, "k": d_k, "v": d_v}
+        self.cross = cross
+        self.normalised = normalised
+        self.w_q = nn.Linear(d_model, num_heads * d_k, bias=biases)
+        self.w_k = nn.Linear(d_model, num_heads * d_k, bias=biases)
+        self.w_v = nn.Linear(d_model, num_heads * d_v, bias=biases)
         self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
 
     def forward(self, x: Tensor, context: Tensor | Sequence[Tensor], layout: Layout) -> Tensor:
-        """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T,
-        d_model].
+        """Queries from `x` [B, T, d_model], keys and values from `context`: [B, T, d_model].
 
-        The context of cross-attention may also be the keys and values, as the layout takes them.
-        Other layouts may have other dimensions before the last.
+        The context of cross-attention is the memory [B, S, d_model], or the keys and values that
+        were made of it. A layout may have other dimensions before the last.
         """
-        if not self.cross:
-            query, key, value = self.heads(x, "qkv")
-        else:
+        if self.cross:
             (query,) = self.heads(x, "q")
-            key, value = self.heads(context, "kv") if isinstance(context, Tensor) else context
-        return self.w_o(layout.attend(self.kernel, query, key, value).flatten(-2))
+            if isinstance(context, Tensor):
+                context = self.heads(context, "kv")
+            key, value = context
+        else:
+            query, key, value = self.heads(x, "qkv")
+        heads = layout.attend(self.kernel, query, key, value)  # [B, T, H, d_v]
+        return self.w_o(heads.flatten(-2))
 
     def heads(self, x: Tensor, letters: str) -> list[Tensor]:
-        """Queries "q", keys "k" and values "v" of `x` [..., d_model], in one product: [..., H, d_k
-        or d_v] each.
+        """Queries "q", keys "k" and values "v" of `x` [..., d_model], in one product.
+
+        Returns:
+            [..., H, d_k or d_v] for each letter.
         """
-        return self.split(F.linear(x, *self.stacked(letters)), letters)
+        weight, bias = self.stacked(letters)
+        return self.split(F.linear(x, weight, bias), letters)
 
     def split(self, projected: Tensor, letters: str) -> list[Tensor]:
-        """The heads in the product of `heads`, [..., H * (the widths of the letters)]."""
-        H, widths = self.num_heads, {"q": self.d_k, "k": self.d_k, "v": self.d_v}
-        parts = projected.split_with_sizes([H * widths[letter] for letter in letters], -1)
-        heads = [
-            part.view(*part.shape[:-1], H, widths[letter])
-            for part, letter in zip(parts, letters, strict=True)
-        ]
-        if self.normalised:
-            pairs = zip(letters, heads, strict=True)
-            return [
-                each if letter == "v" else F.rms_norm(each, each.shape[-1:], eps=1e-6)
-                for letter, each in pairs
-            ]
+        """Cut the product of `heads`, [..., H * (sum of the letters' widths)], into the heads."""
+        sizes = [self.num_heads * self.widths[letter] for letter in letters]
+        heads = []
+        for letter, part in zip(letters, projected.split_with_sizes(sizes, -1), strict=True):
+            width = self.widths[letter]
+            head = part.view(*part.shape[:-1], self.num_heads, width)  # [..., H, width]
+            if self.normalised and letter != "v":
+                head = F.rms_norm(head, (width,), eps=1e-6)
+            heads.append(head)
         return heads
 
     def stacked(self, letters: str) -> tuple[Tensor, Tensor | None]:
@@ -256,7 +253,8 @@ class MultiHeadAttention(nn.Module):
         linears = [getattr(self, f"w_{letter}") for letter in letters]
         if len(linears) == 1:
             return linears[0].weight, linears[0].bias
-        biases = [linear.bias for linear in linears if linear.bias is not None]
-        return torch.cat([linear.weight for linear in linears]), torch.cat(
-            biases
-        ) if biases else None
+        # One product is faster than three.
+        weight = torch.cat([linear.weight for linear in linears])
+        if linears[0].bias is None:
+            return weight, None
+        return weight, torch.cat([linear.bias for linear in linears])

@@ -6,7 +6,6 @@ Letters: V vocabulary, d_model the model's width.
 from __future__ import annotations
 
 import math
-from itertools import chain
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from nmt_cli.interfaces import PAD
 
 
 class Embedding(nn.Module):
-    """Token embeddings times sqrt(d_model); the same matrix is the pre-softmax projection."""
+    """Token embeddings times sqrt(d_model). The same matrix is the pre-softmax projection."""
 
     def __init__(self, vocabulary_size: int, d_model: int) -> None:
         super().__init__()
@@ -38,10 +37,10 @@ def sinusoids(start: int, length: int, d_model: int) -> Tensor:
     Returns:
         [length, d_model], for positions `start` to `start + length - 1`.
     """
-    position = torch.arange(start, start + length, dtype=torch.float64)[:, None]
-    angle = position * torch.exp(
-        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
-    )
+    position = torch.arange(start, start + length, dtype=torch.float64)
+    two_i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    frequency = torch.exp(two_i * (-math.log(10000.0) / d_model))  # 1 / 10000^(2i/d_model)
+    angle = position[:, None] * frequency  # [length, d_model / 2]
     table = torch.empty(length, d_model, dtype=torch.float64)
     table[:, 0::2] = angle.sin()
     table[:, 1::2] = angle.cos()[:, : d_model // 2]
@@ -52,13 +51,13 @@ def positional_encoding(kind: str, d_model: int, max_positions: int) -> nn.Modul
     """Return the positional encoding `kind`: sinusoidal, learned or none."""
     if kind == "learned":
         return LearnedPositions(d_model, max_positions)
-    return SinusoidalPositions(d_model) if kind == "sinusoidal" else NoPositions(d_model)
+    if kind == "sinusoidal":
+        return SinusoidalPositions(d_model)
+    return NoPositions(d_model)
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoidal positional encodings (section 3.5). The table grows with the longest sentence
-    seen.
-    """
+    """Sinusoidal positional encodings (section 3.5), in a table that grows with the sentences."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -68,23 +67,23 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, start: int, length: int) -> Tensor:
         """[length, d_model] for positions `start` to `start + length - 1`."""
-        table = self.table
-        if start + length > len(table):
-            with torch.inference_mode(
-                False
-            ):  # training may use a table that grew during translation
-                self.table = table = sinusoids(
-                    0, max(start + length, 2 * len(table), 256), self.d_model
-                ).to(table)
-        return table[start : start + length]
+        table = self.table  # another thread may replace it
+        end = start + length
+        if end > len(table):
+            # Training may use a table that grew during translation.
+            with torch.inference_mode(False):
+                positions = max(end, 2 * len(table), 256)
+                table = sinusoids(0, positions, self.d_model).to(table)
+            self.table = table
+        return table[start:end]
 
 
 class LearnedPositions(nn.Module):
-    """Learned positional embeddings (Table 3, row E). Positions past the end of the table use its
-    last row.
+    """Learned positional embeddings (Table 3, row E).
 
-    At first they are as large as sinusoids. With a standard deviation of d_model^-0.5, as that of
-    tokens, small models were worse by 1.6 BLEU (docs/results.md).
+    Positions past the end of the table use its last row. At first the embeddings are as large as
+    sinusoids. With a standard deviation of d_model^-0.5, as tokens have it, small models were worse
+    by 1.6 BLEU.
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
@@ -99,13 +98,13 @@ class LearnedPositions(nn.Module):
 
 
 def learned_positions(*models: Any) -> int | None:
-    """Return the smallest number of positions that models have learned, or None if they have no
-    limit.
-    """
-    parts = chain.from_iterable(model.modules() for model in models)
-    return min(
-        (len(part.weight) for part in parts if isinstance(part, LearnedPositions)), default=None
-    )
+    """Return the smallest number of positions that models have learned, None without a limit."""
+    sizes = []
+    for model in models:
+        for module in model.modules():
+            if isinstance(module, LearnedPositions):
+                sizes.append(len(module.weight))
+    return min(sizes, default=None)
 
 
 class NoPositions(nn.Module):

@@ -10,9 +10,7 @@ from torch import Tensor
 
 
 class _Move(torch.autograd.Function):
-    """Rows in other places. Unlike that of indexing, the gradient is the same to the last bit on a
-    GPU.
-    """
+    """Rows in other places. On a GPU, the gradient of indexing is not the same in each run."""
 
     @staticmethod
     def forward(

@@ -1,6 +1,4 @@
-"""The feed-forward network (section 3.3) and the residual connection around every sub-layer
-(sections 3.1 and 5.4).
-"""
+"""The feed-forward network (section 3.3) and the residual connection (sections 3.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -24,11 +22,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, applied to each position.
 
-    Gated (Shazeer 2020, "GLU Variants Improve Transformer", equation 6): (activation(x W) * x V)
-    W_2, without biases.
+    Gated, it is (activation(x W) * x V) W_2, without biases (Shazeer 2020, "GLU Variants Improve
+    Transformer", equation 6).
 
     Args:
-        activation: one of `ACTIVATIONS`; gated, they make what that paper calls ReGLU, GEGLU and
+        activation: one of `ACTIVATIONS`. Gated, they make what that paper calls ReGLU, GEGLU and
             SwiGLU.
     """
 
@@ -45,7 +43,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., d_model] -> [..., d_model]."""
-        inner = self.activate(self.inner(x))
+        inner = self.activate(self.inner(x))  # [..., d_ff]
         if self.factor is not None:
             inner = inner * self.factor(x)
         return self.outer(self.dropout(inner))

@@ -1,5 +1,4 @@
-"""Base class of encoder-decoders with a decoder state of fixed size: recurrent and convolutional
-ones.
+"""Base class of encoder-decoders with a decoder state of fixed size, recurrent or convolutional.
 
 Letters: A sentences, W hypotheses of each, N = A * W rows, B sentences, S source length, T target
 length, V vocabulary, d_model width of the decoder's output.
@@ -37,7 +36,7 @@ class EncoderDecoder(Model):
     Args:
         tied: one matrix for the target embedding and the output layer, and for the source if the
             vocabulary is shared. Without it there are three matrices.
-        d_embedding: width of the embeddings; None is `d_model`, as tied embeddings have it.
+        d_embedding: width of the embeddings. By default it is `d_model`, as tied embeddings need.
         attention: configuration of the kernel of self-attention, which these models do not have.
 
     Raises:
@@ -56,7 +55,8 @@ class EncoderDecoder(Model):
         shared_vocabulary: bool,
     ) -> None:
         super().__init__()
-        if (kernel := component_of(attention).name) != "full":
+        kernel = component_of(attention).name
+        if kernel != "full":
             raise UsageError(
                 f"--attention {kernel} cannot be used with {type(self).__name__}: it has no "
                 "self-attention"
@@ -64,16 +64,15 @@ class EncoderDecoder(Model):
         self.vocabulary_size = target_vocabulary_size
         width = d_embedding or d_model
         self.target_embedding = nn.Embedding(target_vocabulary_size, width)
-        self.source_embedding = (
-            self.target_embedding
-            if tied and shared_vocabulary
-            else nn.Embedding(source_vocabulary_size, width)
-        )
-        self.output = (
-            self.target_embedding
-            if tied
-            else nn.Linear(d_model, target_vocabulary_size, bias=False)
-        )
+        if tied and shared_vocabulary:
+            self.source_embedding = self.target_embedding
+        else:
+            self.source_embedding = nn.Embedding(source_vocabulary_size, width)
+        self.output: nn.Embedding | nn.Linear
+        if tied:
+            self.output = self.target_embedding
+        else:
+            self.output = nn.Linear(d_model, target_vocabulary_size, bias=False)
 
     @property
     def output_weight(self) -> Tensor:
@@ -85,20 +84,22 @@ class EncoderDecoder(Model):
         return {"embeddings": [self.source_embedding, self.target_embedding]}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `Model`. Matrix products only; a multiply-add is two operations."""
-        S, T, pairs = (
-            float(each.sum())
-            for each in (source_lengths, target_lengths, source_lengths * target_lengths)
-        )
-        products = self.products(S, T, pairs) | {"output layer": T * self.output_weight.numel()}
-        # The backward pass makes two products of each.
+        """See `Model`. Only matrix products count."""
+        S = float(source_lengths.sum())
+        T = float(target_lengths.sum())
+        pairs = float((source_lengths * target_lengths).sum())
+        products = dict(self.products(S, T, pairs))
+        products["output layer"] = T * self.output_weight.numel()
+        # A multiply-add is two operations, and the backward pass has two products for each.
         return {part: 6 * count for part, count in products.items()}
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds
-        up S * T.
+        """Multiply-adds of a forward pass by part, for S source and T target tokens.
 
-        By default those of the matrices of the parts `encoder` and `decoder`.
+        By default, the matrices of the parts `encoder` and `decoder` are counted.
+
+        Args:
+            pairs: the sum of S * T of all sentence pairs.
         """
         parts = self.parts()
         return {
@@ -108,8 +109,9 @@ class EncoderDecoder(Model):
 
     @abstractmethod
     def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
-        """Go on from `state` with the ids [N, T] that follow: all of a target in training, or the
-        last one.
+        """Go on from `state` with the ids [N, T] that follow.
+
+        In training they are all ids of the target, and in a decoding step the last one.
         """
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -118,9 +120,9 @@ class EncoderDecoder(Model):
 
     def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
         """See `Model`."""
-        hidden, _, target = self.decode(tokens[:, None], state)
-        logits = F.linear(hidden.squeeze(1), self.output_weight)
-        return logits, TensorState(state.source, tuple(target), state.length + 1)
+        decoded = self.decode(tokens[:, None], state)
+        logits = F.linear(decoded.hidden.squeeze(1), self.output_weight)  # [N, V]
+        return logits, TensorState(state.source, tuple(decoded.target), state.length + 1)
 
 
 class AttentiveEncoderDecoder(EncoderDecoder):
@@ -129,16 +131,17 @@ class AttentiveEncoderDecoder(EncoderDecoder):
     @torch.inference_mode()
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `Model`."""
-        weights = self.decode(target_in, self.start(source)).weights  # one head
-        return {"cross": torch.stack([*weights], dim=1).unsqueeze(2)}
+        weights = self.decode(target_in, self.start(source)).weights
+        of_layers = torch.stack([*weights], dim=1)  # [B, layers, T, S]
+        return {"cross": of_layers.unsqueeze(2)}  # one head
 
 
 def elements(*modules: Any) -> int:
-    """The elements of the matrices of `modules`: each position meets each of them once."""
-    named = (each for module in modules for each in module.named_parameters())
-    # original0 is the gains of weight normalisation.
-    return sum(
-        weight.numel()
-        for name, weight in named
-        if weight.dim() == 2 and not name.endswith("original0")
-    )
+    """Return the number of elements of all matrices in `modules`: multiply-adds for a token."""
+    count = 0
+    for module in modules:
+        for name, weight in module.named_parameters():
+            is_gain = name.endswith("original0")  # of weight normalisation
+            if weight.dim() == 2 and not is_gain:
+                count += weight.numel()
+    return count

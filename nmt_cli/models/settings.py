@@ -11,7 +11,7 @@ from nmt_cli.registry import configures, option
 @configures("model", "transformer", "nmt_cli.models.transformer:Transformer")
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Size and regularisation of a Transformer; the defaults are the base model of Table 3."""
+    """Size and regularisation of a Transformer. The defaults are the base model of Table 3."""
 
     num_layers: int = option(
         6, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000
@@ -75,11 +75,10 @@ class TransformerConfig:
         Raises:
             UsageError: one of them defaults to d_model / h, and h does not divide d_model.
         """
-        if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
+        width, rest = divmod(self.d_model, self.num_heads)
+        if rest and (self.d_k is None or self.d_v is None):
             raise UsageError(
                 f"--num-heads {self.num_heads} does not divide --d-model {self.d_model}: change "
-                "one of them, or set "
-                "--d-k and --d-v"
+                "one of them, or set --d-k and --d-v"
             )
-        width = self.d_model // self.num_heads
         return self.d_k or width, self.d_v or width

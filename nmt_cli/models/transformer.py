@@ -45,16 +45,14 @@ class EncoderLayer(nn.Module):
         self.around_self_attention = _residual(config)
         self.around_feed_forward = _residual(config)
 
-    def forward(self, x: Tensor, own: Layout) -> Tensor:
-        """[B, S, d_model] -> [B, S, d_model]; `own` is the mask of the source, or another layout."""
-        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
+    def forward(self, x: Tensor, mask: Layout) -> Tensor:
+        """[B, S, d_model] -> [B, S, d_model]."""
+        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, mask))
         return self.around_feed_forward(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder output, a feed-forward network (section
-    3.1, Decoder).
-    """
+    """Masked self-attention, cross-attention and a feed-forward network (section 3.1, Decoder)."""
 
     def __init__(self, config: TransformerConfig, kernel: Kernel) -> None:
         super().__init__()
@@ -68,16 +66,15 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = _residual(config)
 
     def forward(
-        self, x: Tensor, memory: Tensor | Sequence[Tensor], own: Layout, across: Layout
+        self, x: Tensor, memory: Tensor | Sequence[Tensor], mask: Layout, cross_mask: Layout
     ) -> Tensor:
-        """[B, T, d_model] -> [B, T, d_model]; `own` is the mask of the target, `across` from the
-        target to the source.
+        """[B, T, d_model] -> [B, T, d_model].
 
-        The memory is the encoder output [B, S, d_model], or the keys and values that
-        `cross_attention` made of it.
+        Args:
+            memory: the encoder output [B, S, d_model], or the keys and values of `cross_attention`.
         """
-        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
-        x = self.around_cross_attention(x, lambda y: self.cross_attention(y, memory, across))
+        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, mask))
+        x = self.around_cross_attention(x, lambda y: self.cross_attention(y, memory, cross_mask))
         return self.around_feed_forward(x, self.feed_forward)
 
 
@@ -87,10 +84,13 @@ class Stack(nn.ModuleList):
     recompute = False  # whether the backward pass computes activations again, with the same dropout
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
-        """[B, T, d_model] -> [B, T, d_model]; the layers get the `others`, too."""
+        """[B, T, d_model] -> [B, T, d_model]. All layers get the `others`."""
+        recompute = self.recompute and torch.is_grad_enabled()
         for layer in self:
-            again = self.recompute and torch.is_grad_enabled()
-            x = checkpoint(layer, x, *others, use_reentrant=False) if again else layer(x, *others)
+            if recompute:
+                x = checkpoint(layer, x, *others, use_reentrant=False)
+            else:
+                x = layer(x, *others)
         return x
 
 
@@ -99,16 +99,15 @@ class Transformer(Model):
 
     Args:
         config: size and regularisation.
-        attention: configuration of the kernel of both self-attentions; attention over the source is
+        attention: configuration of the kernel of both self-attentions. Attention over the source is
             always full.
         source_vocabulary_size, target_vocabulary_size: V of each side.
         shared_vocabulary: one matrix for source, target and pre-softmax (section 3.4), or the
             source has its own.
     """
 
-    # Whether layers compute each position alone, but for attention, so that padding changes
-    # nothing.
     independent = True
+    """Whether all but attention computes each position alone, so that padding changes nothing."""
 
     def __init__(
         self,
@@ -120,35 +119,36 @@ class Transformer(Model):
         shared_vocabulary: bool,
     ) -> None:
         super().__init__()
-        self.config, self.attention = config, attention
+        self.config = config
+        self.attention = attention
         self.vocabulary_size = target_vocabulary_size
         self.target_embedding = Embedding(target_vocabulary_size, config.d_model)
-        self.source_embedding = (
-            self.target_embedding
-            if shared_vocabulary
-            else Embedding(source_vocabulary_size, config.d_model)
-        )
-        self.source_positions, self.target_positions = (
-            positional_encoding(config.positions, config.d_model, config.max_positions)
-            for _ in range(2)
-        )
+        if shared_vocabulary:
+            self.source_embedding = self.target_embedding
+        else:
+            self.source_embedding = Embedding(source_vocabulary_size, config.d_model)
+        self.source_positions = _positions(config)
+        self.target_positions = _positions(config)
         if config.output_bias:
             self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size))
         self.dropout = Dropout(config.dropout)
 
-        def layers(kind: type[nn.Module], count: int) -> Any:
-            d_k, d_v = config.head_widths()
-            kernels = (
-                build(attention, dropout=config.attention_dropout, d_k=d_k, d_v=d_v)
-                for _ in range(count)
-            )
-            return Stack(kind(config, kernel) for kernel in kernels)
+        d_k, d_v = config.head_widths()
 
-        self.encoder = layers(EncoderLayer, config.num_layers)
-        self.decoder = layers(DecoderLayer, config.decoder_layers)
-        pre_norm = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
+        def new_kernel() -> Any:
+            return build(attention, dropout=config.attention_dropout, d_k=d_k, d_v=d_v)
+
+        self.encoder: Any = Stack(
+            EncoderLayer(config, new_kernel()) for _ in range(config.num_layers)
+        )
+        self.decoder: Any = Stack(
+            DecoderLayer(config, new_kernel()) for _ in range(config.decoder_layers)
+        )
+        self.encoder_norm: nn.Module = nn.Identity()
+        self.decoder_norm: nn.Module = nn.Identity()
+        if config.norm == "pre":  # nothing normalises the sum after the last layer
+            self.encoder_norm = nn.LayerNorm(config.d_model)
+            self.decoder_norm = nn.LayerNorm(config.d_model)
         self._initialise()
 
     @property
@@ -172,30 +172,29 @@ class Transformer(Model):
     def decoder_output(
         self, source: Tensor, target_in: Tensor, masks: Any = AttentionMask
     ) -> Tensor:
-        """The hidden states [B, T, d_model] of all target positions, which the output weight
-        projects to logits.
+        """The hidden states [B, T, d_model] of all target positions, which make the logits.
 
         Args:
             masks: the class of the masks of attention.
         """
-        memory = self.encode(source, masks)
-        own, across = masks(causal=True), masks(~self.real(source))
+        memory = self.encode(source, masks)  # [B, S, d_model]
+        mask = masks(causal=True)
+        cross_mask = masks(~self.real(source))
         x = self.embed(self.target_embedding, self.target_positions, target_in)
-        return self.decoder_norm(self.decoder(x, memory, own, across))
+        return self.decoder_norm(self.decoder(x, memory, mask, cross_mask))
 
     def encode(self, source: Tensor, masks: Any = AttentionMask) -> Tensor:
         """The encoder output [B, S, d_model]."""
+        mask = masks(~self.real(source))
         x = self.embed(self.source_embedding, self.source_positions, source)
-        return self.encoder_norm(self.encoder(x, masks(~self.real(source))))
+        return self.encoder_norm(self.encoder(x, mask))
 
     def real(self, source: Tensor) -> Tensor:
-        """Which tokens of `source` [B, S] the encoder sees."""
+        """Return which tokens of `source` [B, S] are not padding."""
         return source != PAD
 
     def embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor) -> Tensor:
-        """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings:
-        [B, T, d_model].
-        """
+        """Dropout (section 5.4) over embeddings plus positional encodings: [B, T, d_model]."""
         return self.dropout(embedding(tokens) + positions(0, tokens.size(1)))
 
     def stacks(self) -> list[nn.Module]:
@@ -203,30 +202,29 @@ class Transformer(Model):
         return [self.encoder, self.decoder]
 
     def start(self, source: Tensor) -> TensorState:
-        """See `Model`: the state has the keys and values of all layers, of the source and of the
-        target so far.
-        """
-        memory, heads = self.encode(source), []
+        """See `Model`. The state has keys and values of all layers, for source and target."""
+        memory = self.encode(source)
+        of_source = []
         for layer in self.decoder:
             key, value = layer.cross_attention.heads(memory, "kv")
-            heads += [key.transpose(1, 2), value.transpose(1, 2)]  # [B, H, S, d_k], [B, H, S, d_v]
-        return TensorState((~self.real(source), *heads), tuple(part[:, :, :0] for part in heads))
+            of_source.append(key.transpose(1, 2))  # [B, H, S, d_k]
+            of_source.append(value.transpose(1, 2))  # [B, H, S, d_v]
+        of_target = [part[:, :, :0] for part in of_source]  # no positions yet: [B, H, 0, ...]
+        return TensorState((~self.real(source), *of_source), tuple(of_target))
 
     def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
-        """See `Model`: one position of the decoder, which attends to the keys and values of all
-        positions so far.
-        """
-        # [A, S], and of each layer [A, H, S, d_k] and [A, H, S, d_v]
-        padding, *heads = state.source
-        across, target_part = ToSource(AttentionMask(padding)), list[Tensor]()
-        x = self.target_embedding(tokens) + self.target_positions(state.length, 1)
+        """See `Model`. The new position attends to the keys and values of all positions so far."""
+        padding, *of_source = state.source  # [A, S], then keys and values of each layer
+        to_source = ToSource(AttentionMask(padding))
+        of_target = []
+        x = self.target_embedding(tokens) + self.target_positions(state.length, 1)  # [N, d_model]
         for number, layer in enumerate(self.decoder):
-            of_layer = slice(2 * number, 2 * number + 2)
-            past = Past(*state.target[of_layer])
-            x = layer(x, heads[of_layer], past, across)
-            target_part += [past.key, past.value]
-        logits = F.linear(self.decoder_norm(x), self.output_weight, self.output_bias)
-        return logits, TensorState(state.source, tuple(target_part), state.length + 1)
+            key_and_value = slice(2 * number, 2 * number + 2)
+            past = Past(*state.target[key_and_value])
+            x = layer(x, of_source[key_and_value], past, to_source)
+            of_target += [past.key, past.value]
+        logits = F.linear(self.decoder_norm(x), self.output_weight, self.output_bias)  # [N, V]
+        return logits, TensorState(state.source, tuple(of_target), state.length + 1)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `Model`."""
@@ -238,10 +236,11 @@ class Transformer(Model):
 
         with torch.inference_mode():
             self.decoder_output(source, target_in, masks)
-        names = ("encoder", "decoder", "cross")  # the order in which `decoder_output` makes them
+        encoder, decoder, cross = recorded  # in the order in which `decoder_output` makes them
         return {
-            name: torch.stack(mask.weights, dim=1)
-            for name, mask in zip(names, recorded, strict=True)
+            "encoder": torch.stack(encoder.weights, dim=1),
+            "decoder": torch.stack(decoder.weights, dim=1),
+            "cross": torch.stack(cross.weights, dim=1),
         }
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
@@ -252,46 +251,61 @@ class Transformer(Model):
         )
 
     def _initialise(self) -> None:
-        """Initialise attention and feed-forward layers; the paper does not say how."""
+        """Initialise attention and feed-forward layers. The paper does not say how."""
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
                 # Glorot's uniform, with queries, keys and values as one matrix.
                 for projection in (module.w_q, module.w_k, module.w_v):
                     nn.init.xavier_uniform_(projection.weight, gain=0.5**0.5)
                 nn.init.xavier_uniform_(module.w_o.weight)
-                for projection in (module.w_q, module.w_k, module.w_v, module.w_o):
-                    if projection.bias is not None:
-                        nn.init.zeros_(projection.bias)
+                linears = [module.w_q, module.w_k, module.w_v, module.w_o]
+                last = module.w_o
             elif isinstance(module, FeedForward):
                 # The weights keep PyTorch's uniform(+-1 / sqrt(inputs)). With Glorot's larger ones,
                 # a post-norm model at a high learning rate can lose its positions and treat the
                 # source as a bag of words.
-                for linear in (module.inner, module.outer):
-                    if linear.bias is not None:
-                        nn.init.zeros_(linear.bias)
-            if self.config.zero_sublayers and isinstance(module, (MultiHeadAttention, FeedForward)):
-                # The last layer of a residual branch: Zhang et al. 2019, "Fixup Initialization",
-                # section 3.
-                nn.init.zeros_(
-                    (module.w_o if isinstance(module, MultiHeadAttention) else module.outer).weight
-                )
+                linears = [module.inner, module.outer]
+                last = module.outer
+            else:
+                continue
+            for linear in linears:
+                if linear.bias is not None:
+                    nn.init.zeros_(linear.bias)
+            if self.config.zero_sublayers:
+                # The last layer of a residual branch (Zhang et al. 2019, "Fixup Initialization",
+                # section 3).
+                nn.init.zeros_(last.weight)
 
 
 def _attention(
     config: TransformerConfig, kernel: Kernel, cross: bool = False
 ) -> MultiHeadAttention:
-    """The attention of a layer, with this kernel."""
-    sizes = (config.d_model, config.num_heads, *config.head_widths())
-    choices = {"biases": config.attention_biases, "normalised": config.query_key_norm}
-    return MultiHeadAttention(*sizes, kernel, **choices, cross=cross)
+    d_k, d_v = config.head_widths()
+    return MultiHeadAttention(
+        config.d_model,
+        config.num_heads,
+        d_k,
+        d_v,
+        kernel,
+        biases=config.attention_biases,
+        cross=cross,
+        normalised=config.query_key_norm,
+    )
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward:
-    """The feed-forward network of a layer."""
-    dropout, activation = config.feed_forward_dropout, config.activation
-    return FeedForward(config.d_model, config.d_ff, dropout, activation, config.gated_feed_forward)
+    return FeedForward(
+        config.d_model,
+        config.d_ff,
+        config.feed_forward_dropout,
+        config.activation,
+        config.gated_feed_forward,
+    )
 
 
 def _residual(config: TransformerConfig) -> Residual:
-    """What is around each sub-layer."""
     return Residual(config.d_model, config.dropout, pre_norm=config.norm == "pre")
+
+
+def _positions(config: TransformerConfig) -> nn.Module:
+    return positional_encoding(config.positions, config.d_model, config.max_positions)

@@ -1,8 +1,7 @@
-"""Floating-point operations of the Transformer, counted from its configuration; a multiply-add is
-two.
+"""Floating-point operations of the Transformer, counted from its configuration.
 
-Matrix products only, as is usual: embeddings, softmax, layer normalisation, biases and dropout are
-under 2 %.
+Only matrix products count, as is usual. A multiply-add is two operations. Embeddings, softmax,
+layer normalisation, biases and dropout are less than 2 % of all operations.
 """
 
 from __future__ import annotations
@@ -25,20 +24,26 @@ def training_flops(
         kernel: of self-attention.
         source, target: lengths of sentence pairs, EOS included: [sentences].
     """
-    N, N_decoder, d, h = config.num_layers, config.decoder_layers, config.d_model, config.num_heads
-    d_k, d_v = config.head_widths()
+    N, N_decoder = config.num_layers, config.decoder_layers
+    d, h = config.d_model, config.num_heads
+    width = sum(config.head_widths())  # d_k + d_v
     S, T = float(source.sum()), float(target.sum())
-    projections = 2 * d * h * (d_k + d_v)  # of queries and outputs; as many of keys and values
-    each_pair = 2 * h * (d_k + d_v)  # a score, and a term of the weighted sum
-    feed_forward = 2 * (3 if config.gated_feed_forward else 2) * d * config.d_ff
+    pairs = float((source * target).sum())
+    # For a token: queries and outputs. Keys and values need as many.
+    projections = 2 * d * h * width
+    # For a query and a key: a score, and a term of the weighted sum.
+    cross_attention = 2 * h * width
+    # For a token.
+    matrices = 3 if config.gated_feed_forward else 2
+    feed_forward = 2 * matrices * d * config.d_ff
     forward = {
         "encoder projections": N * S * 2 * projections,
-        "encoder attention": N * h * kernel.flops(source, d_k + d_v),
+        "encoder attention": N * h * kernel.flops(source, width),
         "encoder feed-forward": N * S * feed_forward,
         "decoder projections": N_decoder * T * 2 * projections,
-        "decoder attention": N_decoder * h * kernel.flops(target, d_k + d_v),
+        "decoder attention": N_decoder * h * kernel.flops(target, width),
         "cross projections": N_decoder * (T + S) * projections,
-        "cross attention": N_decoder * float((source * target).sum()) * each_pair,
+        "cross attention": N_decoder * pairs * cross_attention,
         "decoder feed-forward": N_decoder * T * feed_forward,
         "output layer": T * 2 * d * vocabulary_size,
     }
