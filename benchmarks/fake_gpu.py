@@ -320,7 +320,7 @@ class Training:
             with self.gpu, mock.patch.object(replay, "record", self.gpu.graph):
                 trainer.set_learning_rate(self.step)
                 moved = [
-                    each._replace(batch=each.batch.mapped(self.gpu.from_tensor))
+                    each._replace(batch=each.batch.map_tensors(self.gpu.from_tensor))
                     for each in micro_batches
                 ]
                 trainer.change_weights(trainer.accumulate(moved, self.step))

@@ -36,13 +36,13 @@ class Batch:
     num_tokens: int  # tokens of target_out without padding
 
     def to(self, device: Any) -> Batch:
-        return self.mapped(lambda tensor: tensor.to(device, non_blocking=True))
+        return self.map_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
         """Return the batch in page-locked memory, from which a GPU copies while it computes."""
-        return self.mapped(lambda tensor: tensor.pin_memory())
+        return self.map_tensors(lambda tensor: tensor.pin_memory())
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """Return the batch with its tensors changed."""
         tensors = change(self.source), change(self.target_in), change(self.target_out)
         return Batch(*tensors, self.num_tokens)
@@ -63,19 +63,19 @@ class Hypothesis:
 
     tokens: list[int]
     score: float
-    # log-probability of each token, and of EOS unless the output was cut at its limit.
+    # Log-probability of each token, and of EOS unless the output was cut off at its limit.
     token_scores: list[float]
 
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """The state of a model between two decoding steps, for N live hypotheses: W (at first 1) of
-    each of A sentences.
+    """The state of a model between two decoding steps, for N live hypotheses.
+
+    Each of A sentences has W of them, at first one.
     """
 
     def select(self, rows: Tensor) -> DecoderState:
-        """Return the state of the hypotheses in `rows` [A, W] of N, for A sentences with W
-        hypotheses each.
+        """Return the state of the hypotheses `rows` [A, W], for A sentences with W hypotheses each.
 
         A hypothesis may be repeated or left out. A row of the matrix is of one sentence, and no
         sentence has two rows. This state must not be used any more: the new one may share its
@@ -90,11 +90,10 @@ class Decodable(Protocol):
     vocabulary_size: int
 
     def start(self, source: Tensor) -> DecoderState:
-        """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
+        """Encode `source` [B, S], padded rows that end in EOS. The state has B rows."""
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next
-        state.
+        """The last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next state.
 
         `state` must not be used any more. The caller may change the log-probabilities in place.
         """
@@ -105,8 +104,9 @@ class AddsLoss(Protocol):
     """A model, or any module in it, with an auxiliary loss, not attached to a token."""
 
     def added_loss(self) -> Tensor:
-        """Return the term [] of the last forward pass in training mode; it is added to the mean
-        loss of a token.
+        """Return the term [] of the last forward pass in training mode.
+
+        It is added to the mean loss of a token.
         """
 
 
@@ -124,39 +124,41 @@ class Criterion:
         raise NotImplementedError
 
     def prepare(self, run: Any) -> None:
-        """Called once, before training, with its `Run`, which has the attributes model, task,
-        corpus and plan.
+        """Called once, before training.
+
+        Args:
+            run: the `Run`, with the attributes model, task, corpus and plan.
         """
 
     def outputs(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return decoder outputs [N, d], the first of which belong to the target tokens, and these
-        tokens [n], n <= N.
+        """Return decoder outputs [N, d] and the target tokens [n] of the first n of them.
 
         A device may have a faster function in place of it.
         """
-        real = batch.target_out != PAD
-        return model.decoder_output(batch.source, batch.target_in)[real], batch.target_out[real]
+        hidden = model.decoder_output(batch.source, batch.target_in)  # [B, T, d]
+        real = batch.target_out != PAD  # [B, T]
+        return hidden[real], batch.target_out[real]
 
 
 class Schedule(Protocol):
-    """The learning rate, a pure function of the step. Optional: `warmup_steps`, of the highest
-    rate; `decay_steps`.
+    """The learning rate, a pure function of the step.
+
+    It may have the attributes `warmup_steps`, the step of the highest rate, and `decay_steps`.
     """
 
     def __call__(self, step: int) -> float:
-        """The learning rate of `step`; the first step is 1."""
+        """Return the learning rate of `step`. The first step is 1."""
 
 
 class Constraint(Protocol):
-    """The tokens allowed next, for N hypotheses; the search starts with one row for each sentence.
-    Immutable.
+    """The tokens allowed next, for N hypotheses. It is immutable.
 
-    EOS is a token like any other: if it is never allowed, hypotheses end at the length limit.
+    The search starts with one row for each sentence. EOS is a token like any other: if it is never
+    allowed, hypotheses end at the length limit.
     """
 
     def restrict(self, scores: Tensor) -> None:
-        """Set `scores` [N, V] to -inf, in place, where a token may not follow; leave the others as
-        they are.
+        """Set `scores` [N, V] to -inf, in place, where a token may not follow.
 
         A hypothesis without any allowed token is dropped, or cut short if its sentence has no
         other.
@@ -170,9 +172,10 @@ class Constraint(Protocol):
         """
 
 
-def joined(sentences: Sequence[Sequence[int]]) -> Ragged:
+def ragged(sentences: Sequence[Sequence[int]]) -> Ragged:
     """Return the ids of all sentences in one array, and the number of ids in each sentence."""
     import numpy as np  # not at the top: `nmt --help` needs no numpy
 
     ids = np.fromiter(chain.from_iterable(sentences), np.uint32)
-    return ids, np.fromiter(map(len, sentences), np.int64, len(sentences))
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return ids, lengths

@@ -32,11 +32,16 @@ class TensorState:
 
     def select(self, rows: Tensor) -> TensorState:
         """See `DecoderState`."""
-        sentences, hypotheses = len(self.source[0]), len(self.target[0])
-        chosen = rows[:, 0].div(hypotheses // sentences, rounding_mode="floor")
-        unchanged = len(chosen) == sentences and bool((chosen[1:] > chosen[:-1]).all())
-        source = self.source if unchanged else tuple(part[chosen] for part in self.source)
-        return TensorState(source, tuple(part[rows.flatten()] for part in self.target), self.length)
+        A, N = len(self.source[0]), len(self.target[0])
+        sentences = rows[:, 0].div(N // A, rounding_mode="floor")
+        source = self.source
+        # The source parts are large, and most steps drop no sentence.
+        all_in_order = len(sentences) == A and bool((sentences[1:] > sentences[:-1]).all())
+        if not all_in_order:
+            source = tuple(part[sentences] for part in source)
+        hypotheses = rows.flatten()
+        target = tuple(part[hypotheses] for part in self.target)
+        return TensorState(source, target, self.length)
 
 
 class Model(nn.Module, ABC):
@@ -55,9 +60,7 @@ class Model(nn.Module, ABC):
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """The projection [V, d] to the vocabulary: logits = decoder output x output_weight^T +
-        output_bias.
-        """
+        """The projection [V, d]: logits = decoder output x output_weight^T + output_bias."""
 
     @abstractmethod
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -65,23 +68,22 @@ class Model(nn.Module, ABC):
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits [B, T, V] of each next token."""
-        return F.linear(
-            self.decoder_output(source, target_in), self.output_weight, self.output_bias
-        )
+        hidden = self.decoder_output(source, target_in)  # [B, T, d]
+        return F.linear(hidden, self.output_weight, self.output_bias)
 
     def start(self, source: Tensor) -> TensorState:
-        """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
+        """Encode `source` [B, S], padded rows that end in EOS. The state has B rows."""
         raise NotImplementedError
 
     def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
-        """Go on from `state` with the ids `tokens` [N]: the logits [N, V] of what follows, and the
-        next state.
-        """
+        """The last ids `tokens` [N] -> logits [N, V] of what follows, and the next state."""
         raise NotImplementedError
 
     def decodable(self, dtype: str = "float32") -> Decodable:
-        """Return the model for decoding, with the weights that it has now and products in float32,
-        bfloat16 or int8.
+        """Return the model for decoding, with the weights that it has now.
+
+        Args:
+            dtype: of products with weights, float32, bfloat16 or int8.
 
         Raises:
             UsageError: the model or its device cannot use this `dtype`.
@@ -89,22 +91,22 @@ class Model(nn.Module, ABC):
         return PlainDecodable(self, dtype)
 
     def parts(self) -> Mapping[str, Sequence[nn.Module]]:
-        """Return the modules of each part, such as `embeddings`, `encoder` and `decoder`, for `nmt
-        train --freeze`.
+        """Return the modules of each part for `nmt train --freeze`.
+
+        Usual parts are `embeddings`, `encoder` and `decoder`.
         """
         return {}
 
     def stacks(self) -> Sequence[Any]:
-        """Return the modules of layers: a GPU compiles them, and the attribute `recompute` of each
-        saves memory.
+        """Return the stacks of layers. A GPU compiles the layers of each.
+
+        A stack has an attribute `recompute`, which `nmt train --gradient-checkpointing` sets.
         """
         return []
 
     @property
     def shows_attention(self) -> bool:
-        """Whether the model has attention weights, for `nmt attention` and `nmt translate
-        --alignments`.
-        """
+        """Whether the model has `attention_weights`: `nmt attention` and `--alignments` need it."""
         return type(self).attention_weights is not Model.attention_weights
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
@@ -118,10 +120,9 @@ class Model(nn.Module, ABC):
     def training_flops(
         self, source_lengths: Lengths, target_lengths: Lengths
     ) -> Mapping[str, float]:
-        """Operations of a forward and a backward pass, by part, for sentence pairs of these
-        lengths.
+        """Operations of a forward and a backward pass, by part, for pairs of these lengths.
 
-        They are for costs and utilisation; a model that does not count them returns none.
+        They are for costs and utilisation. A model that does not count them returns none.
         """
         return {}
 
@@ -139,7 +140,8 @@ class PlainDecodable:
                 f"--dtype int8: a {type(model).__name__} decodes in float32 or bfloat16"
             )
         self.vocabulary_size = model.vocabulary_size
-        self._model, self._dtype = model, dtype
+        self._model = model
+        self._dtype = dtype
 
     @torch.no_grad()
     def start(self, source: Tensor) -> TensorState:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from nmt_cli.interfaces import joined
+from nmt_cli.interfaces import ragged
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
@@ -157,11 +157,11 @@ class Task(ABC):
 
     def encode_sources(self, lines: Sequence[str]) -> Ragged:
         """Return what `encode_source` returns for each line. Runs in worker processes."""
-        return joined([self.encode_source(line) for line in lines])
+        return ragged([self.encode_source(line) for line in lines])
 
     def encode_targets(self, lines: Sequence[str]) -> Ragged:
         """Return what `encode_target` returns for each line. Runs in worker processes."""
-        return joined([self.encode_target(line) for line in lines])
+        return ragged([self.encode_target(line) for line in lines])
 
     @abstractmethod
     def source_tokens(self, ids: Sequence[int]) -> list[str]:

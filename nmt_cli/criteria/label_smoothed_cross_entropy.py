@@ -12,20 +12,21 @@ from nmt_cli.interfaces import Batch, Criterion, Loss
 
 
 class LabelSmoothedCrossEntropy(Criterion):
-    """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V over all V ids; KL(q || p) plus
-    a constant.
+    """Cross-entropy of p with q = (1 - epsilon) * one-hot + epsilon / V over all V ids.
+
+    It is KL(q || p) plus a constant.
     """
 
     takes_bins = True
 
     def __init__(self, config: LabelSmoothingConfig) -> None:
         self.epsilon = config.label_smoothing
-        # Or a function of `fast` that needs less memory.
+        # `fast` has one that needs less memory.
         self.cross_entropy = smoothed_cross_entropy
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
-        hidden, targets = self.outputs(model, batch)
+        hidden, targets = self.outputs(model, batch)  # [tokens, d] and [tokens]
         total, nll = self.cross_entropy(
             hidden, model.output_weight, targets, self.epsilon, model.output_bias
         )
@@ -35,8 +36,9 @@ class LabelSmoothedCrossEntropy(Criterion):
 def smoothed_cross_entropy(
     hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the smoothed loss and the negative log-likelihood (without gradient), each summed over
-    tokens.
+    """Return the smoothed loss and the negative log-likelihood, each summed over tokens.
+
+    The negative log-likelihood has no gradient.
 
     Args:
         hidden: [tokens, d] decoder output.

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from nmt_cli.data.corpus import Indices, Lengths, Pairs, Part
 from nmt_cli.data.sentences import Sentences
-from nmt_cli.interfaces import BOS, EOS, PAD, Batch, joined
+from nmt_cli.interfaces import BOS, EOS, PAD, Batch, ragged
 
 POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
@@ -299,7 +299,7 @@ def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
 
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
     """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
-    return _batch(joined(sources), joined(targets))
+    return _batch(ragged(sources), ragged(targets))
 
 
 def load_batch(pairs: Pairs, indices: Indices) -> Batch:
@@ -309,7 +309,7 @@ def load_batch(pairs: Pairs, indices: Indices) -> Batch:
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
-    return torch.from_numpy(_padded(*joined(rows)))
+    return torch.from_numpy(_padded(*ragged(rows)))
 
 
 def _padded(ids: NDArray[Any], lengths: Indices, more: int = 0) -> Indices:

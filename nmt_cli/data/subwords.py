@@ -27,7 +27,7 @@ from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.text import check_regular
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, ragged
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
@@ -72,9 +72,8 @@ class SentencePieces(Vocabulary):
         return list(self._processor.encode(text))
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
-        if self._faster is None:
-            return joined(self.encode_each(lines))
-        return self._faster(lines)
+        faster = self._faster
+        return ragged(self.encode_each(lines)) if faster is None else faster(lines)
 
     @cached_property
     def _faster(self) -> Callable[[Sequence[str]], Ragged] | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.errors import DataError
-from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, joined
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, ragged
 
 if TYPE_CHECKING:
     from random import Random
@@ -36,8 +36,10 @@ class Vocabulary(ABC):
     def encode(self, text: str) -> list[int]: ...
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
-        """Return what `encode` returns for each line, in one array, and the numbers of ids."""
-        return joined([self.encode(line) for line in lines])
+        """Return what `encode` returns for each line: all ids in one array, and the number of ids
+        in each line.
+        """
+        return ragged([self.encode(line) for line in lines])
 
     def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
         """Return `make` of the vocabulary without its symbols. It draws segmentations of a text."""

@@ -125,12 +125,12 @@ class RowBatch(Batch):
     sources: Rows
     targets: Rows  # those of target_in and target_out
 
-    def mapped(self, change: Callable[[Tensor], Tensor]) -> RowBatch:
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> RowBatch:
         """See `Batch`."""
-        return mapped(self, change)
+        return map_tensors(self, change)
 
 
-def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:
+def map_tensors(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:
     """Return a dataclass with its tensors changed, also those of packings in it, or a tensor that
     is changed.
     """
@@ -139,7 +139,7 @@ def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structur
     values = {field.name: getattr(structure, field.name) for field in fields(structure)}  # type: ignore[arg-type]
     tensors = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
     packings = {
-        name: mapped(value, change)
+        name: map_tensors(value, change)
         for name, value in values.items()
         if isinstance(value, (Packing, Bins))
     }

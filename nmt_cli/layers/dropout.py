@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Module):
-    """In training, zeroes elements with probability `rate` and scales the rest by 1 / (1 - rate)."""
+    """In training, zeroes a share `rate` of all elements and scales the rest by 1 / (1 - rate)."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ class InverseSqrt:
 
     def __init__(self, config: InverseSqrtConfig, *, d_model: int) -> None:
         self.scale: float = config.learning_rate_scale * d_model**-0.5
-        if config.peak_learning_rate is not None:
+        if config.peak_learning_rate is not None:  # the rate at the end of the warm-up
             self.scale = config.peak_learning_rate * config.warmup_steps**0.5
         self.warmup_steps = config.warmup_steps
 

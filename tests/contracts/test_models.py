@@ -26,7 +26,7 @@ from nmt_cli.interfaces import (
     Batch,
     Decodable,
     DecoderState,
-    joined,
+    ragged,
 )
 from nmt_cli.model import Model
 
@@ -164,7 +164,7 @@ def test_a_device_computes_the_same(
         batches.append(
             binned(
                 *(
-                    joined([row[row > EOS].tolist() for row in ids])
+                    ragged([row[row > EOS].tolist() for row in ids])
                     for ids in (padded.source, padded.target_out)
                 )
             )

@@ -13,7 +13,7 @@ from nmt_cli.annexes.later.word_samples import sampler
 from nmt_cli.data.corpus import SIDES, Ids, Indices, Pairs, gathered
 from nmt_cli.data.sentences import Sentences
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import UNK, joined
+from nmt_cli.interfaces import UNK, ragged
 from nmt_cli.task import Task
 from nmt_cli.tasks.translation import TranslationTask
 
@@ -69,7 +69,7 @@ class Variants(Sentences):
         randoms = [Random(f"{self.seed} {epoch} {number}") for number in numbers.tolist()]
         drawn = [self._pair(*pair) for pair in zip(*sides, randoms, strict=True)]
         return Drawn(
-            joined([source for source, _ in drawn]), joined([target for _, target in drawn])
+            ragged([source for source, _ in drawn]), ragged([target for _, target in drawn])
         )
 
     def _pair(self, source: list[int], target: list[int], random: Random) -> list[list[int]]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.fast.packing import mapped
+from nmt_cli.fast.packing import map_tensors
 
 
 class Replay:
@@ -36,7 +36,8 @@ class Replay:
         shapes = tuple(value.shape for value in values)
         if shapes not in self.captured:
             copies = [
-                mapped(each, lambda tensor: tensor.to(self.device, copy=True)) for each in inputs
+                map_tensors(each, lambda tensor: tensor.to(self.device, copy=True))
+                for each in inputs
             ]
             copies[-1].copy_(self.neutral)
             # None runs beside another.
@@ -57,7 +58,7 @@ class Replay:
 def tensors_of(inputs: Sequence[Any]) -> list[Tensor]:
     found: list[Tensor] = []
     for each in inputs:
-        mapped(each, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+        map_tensors(each, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
     return found
 
 

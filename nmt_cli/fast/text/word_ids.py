@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nmt_cli.data.vocabulary import SPACE
-from nmt_cli.interfaces import joined
+from nmt_cli.interfaces import ragged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -70,11 +70,11 @@ class WordIds:
         self._starts = np.array([0, 1])  # word i is ids[starts[i]:starts[i + 1]]
 
     def _learn(self) -> None:
-        """Add the ids of the words that have only a number."""
-        known = len(self._starts) - 1
-        new = list(islice(reversed(self._numbers), len(self._numbers) - known))
-        new.reverse()  # back to the order of their numbers
-        ids, lengths = joined(self._encode(new))
+        """Add the ids of the words that have a number only."""
+        new = list(islice(reversed(self._numbers), len(self._numbers) + 1 - len(self._starts)))[
+            ::-1
+        ]
+        ids, lengths = ragged(self._encode(new))
         self._ids = np.concatenate((self._ids, ids))
         self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
 

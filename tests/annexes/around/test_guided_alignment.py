@@ -32,7 +32,7 @@ from nmt_cli.commands.train import TrainOptions
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import EOS, joined
+from nmt_cli.interfaces import EOS, ragged
 from nmt_cli.layers.attention import Recorded
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.tasks.translation import TranslationTask
@@ -95,7 +95,7 @@ def prepared(
     criterion = GuidedAlignment(
         GuidedAlignmentConfig(alignment_file=f"{folder}/links.tsv", alignment_weight=weight)
     )
-    run: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(joined, ids)))
+    run: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(ragged, ids)))
     run.plan, run.world = SimpleNamespace(changes=()), SimpleNamespace(is_main=True)
     criterion.prepare(run)
     return criterion, collate(*([np.array(each) for each in side] for side in ids))

@@ -18,7 +18,7 @@ from nmt_cli.data.batching import BatchPlan
 from nmt_cli.data.corpus import SIDES, Corpus, Pairs, Selection
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import UNK, joined
+from nmt_cli.interfaces import UNK, ragged
 from nmt_cli.task import Task
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 from nmt_cli.training.start import open_data
@@ -131,7 +131,7 @@ def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) ->
     source, target = task.vocabularies()
     texts = [("ab?", "ab"), ("ab", "a?b"), ("ab ab", "ab B."), ("b.", "ab")] * 25
     pairs = Drawn(
-        joined([source.encode(a) for a, _ in texts]), joined([target.encode(b) for _, b in texts])
+        ragged([source.encode(a) for a, _ in texts]), ragged([target.encode(b) for _, b in texts])
     )
     found = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), pairs, 0, list(range(len(texts))))
     plain = [[source.encode(a), target.encode(b)] for a, b in texts]

@@ -22,7 +22,7 @@ from nmt_cli.data.batching import collate
 from nmt_cli.fast import rows
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.device import Fast
-from nmt_cli.interfaces import PAD, Batch, Criterion, joined
+from nmt_cli.interfaces import PAD, Batch, Criterion, ragged
 from nmt_cli.models.transformer import Transformer
 
 GPU = Fast(torch.device("cuda"))  # whose modules compute on a CPU, too
@@ -43,7 +43,7 @@ def batches(sentences: int, seed: int = 0, longest: int = 12) -> tuple[Batch, Ba
         [random.integers(4, 20, n) for n in random.integers(1, longest + 1, sentences)]
         for _ in range(2)
     ]
-    return collate(*sides), binned(*map(joined, sides))
+    return collate(*sides), binned(*map(ragged, sides))
 
 
 def loss_and_gradients(
