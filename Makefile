@@ -9,7 +9,7 @@
 #                      or a block that fails is an error
 #   make mutants       break the code in each listed way and check that its tests fail: CONTRIBUTING.md
 #   make faults        run the long tests of faults and recipes: docs/reliability.md
-#   make bench         measure the speed of training and translation: docs/benchmarks.md
+#   make bench         measure the speed of training and translation: docs/results.md
 #   make install       make the environment only
 #   make release       build the wheel, the source distribution and an SBOM in dist, and try the wheel: CONTRIBUTING.md
 #   make lock          write requirements-lock.txt, the hashes of what constraints.txt allows: SECURITY.md

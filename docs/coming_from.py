@@ -1,11 +1,11 @@
-"""Write the tables of coming-from.md, of the flags of other toolkits: `python docs/coming_from.py`."""
+"""Write the tables of reference/flags.md, of the flags of other toolkits: `python docs/coming_from.py`."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parent / "coming-from.md"
+PAGE = Path(__file__).parent / "reference" / "flags.md"
 TABLES = Path(__file__).parent.parent / "nmt_cli" / "annexes" / "exchange" / "other_toolkits"
 PLACE = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

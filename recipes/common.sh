@@ -6,7 +6,7 @@ export LC_ALL=C.UTF-8
 recipes="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 checkout="${recipes%/*}"
 out="" words=() train_flags=()
-# Captions in few updates: with Adam and sinusoids, the same models hardly attend to the source (docs/results.md).
+# Captions in few updates: with Adam and sinusoids, the same models hardly attend to the source (benchmarks/reports).
 captions=(--preset multi30k --attention rotary --positions none --optimizer muon --zero-sublayers
   --schedule linear_decay --warmup-steps 200 --learning-rate-scale 0.5)
 

@@ -6,7 +6,7 @@
 # English to German, French and Czech in one model, whose sources begin with a tag such as <2de> (Johnson et al. 2017).
 # With --both also the way back, six directions in one model. A Transformer of about 2.5 million parameters, cased text,
 # a joint vocabulary of 8,000 BPE pieces for each direction and of 12,000 for all. Not as in the paper: rotary
-# positions, Muon and sub-layers that begin at zero. Without them, six directions in one model failed (docs/results.md).
+# positions, Muon and sub-layers that begin at zero. Without them, six directions in one model failed (benchmarks/reports).
 # Takes a few hours on a CPU. Ends with a table of BLEU. Run it again to continue after a stop.
 #
 #   DIR             has train, val and test_2016_flickr, each .en, .de, .fr and .cs, plain or .gz, or in folders below

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k, English to German, to a BLEU in the fewest minutes of two CPU cores: the current record of docs/speedrun.md.
+# Multi30k, English to German, to a BLEU in the fewest minutes of two CPU cores: the current record of benchmarks/speedrun.md.
 #
 #   recipes/speedrun.sh DIR [--seed N] [--out DIR] [-- FLAGS OF nmt train]
 #

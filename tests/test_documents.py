@@ -29,10 +29,14 @@ PAGES = sorted(
     {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").rglob("*.md")}
     - {GENERATED}
 )
+MANUAL = [page for page in PAGES if page.parent in (ROOT / "docs", ROOT / "docs" / "annexes")]
 SCRIPTS = sorted((ROOT / "recipes").rglob("*.sh"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CALL = re.compile(rf"(?:^|[\s`/])(?:nmt|-m nmt_cli) ((?:{'|'.join(command_names())})(?:\s.*|$))")
 LONGEST_LINE = 120
+LONGEST_LISTING = 92  # columns, which the site shows without scrolling
+MOST_PAGES = 24
+MOST_WORDS = 23_000
 
 
 def shell_lines(page: Path) -> Iterator[str]:
@@ -125,6 +129,36 @@ def test_a_page(page: Path) -> None:
         for line in text.split("\n")
         if len(line) > LONGEST_LINE and not line.lstrip().startswith("|")
     ] == []
+
+
+def listings(page: Path) -> Iterator[str]:
+    """Yield the lines of the page's fenced blocks."""
+    block: list[str] | None = None
+    for line in page.read_text(encoding="utf-8").split("\n"):
+        if not line.lstrip().startswith("```"):
+            if block is not None:
+                block.append(line)
+        elif block is None:
+            block = [line]
+        else:
+            yield from block[1:]
+            block = None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent != ROOT or page.name == "README.md"],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_the_listings_of_a_page_fit_a_screen(page: Path) -> None:
+    assert [line for line in listings(page) if len(line) > LONGEST_LISTING] == []
+
+
+def test_the_manual_is_short() -> None:
+    """The tutorial and the reference do not count. A word has a letter or a digit."""
+    words = [word for page in MANUAL for word in page.read_text(encoding="utf-8").split()]
+    assert len(MANUAL) <= MOST_PAGES
+    assert len([word for word in words if re.search(r"\w", word)]) <= MOST_WORDS
 
 
 def test_the_examples_of_the_help_are_accepted() -> None:

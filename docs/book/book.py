@@ -1,6 +1,4 @@
-"""What the chapters share: the text, one prepared corpus and one trained model, commands, and the
-look of plots.
-"""
+"""The text, corpus, trained model, commands and look of plots that the chapters share."""
 
 from __future__ import annotations
 
@@ -30,7 +28,10 @@ WORK = Path(os.environ.get("NMT_BOOK") or tempfile.mkdtemp(prefix="nmt-book-"))
 """The directory of all files that the chapters make; one build of the site is one directory."""
 
 SIZES = "--num-layers 2 --d-model 64 --d-ff 128 --num-heads 4"
-SMALL = f"{SIZES} --batch-tokens 1024 --warmup-steps 100 --learning-rate-scale 0.5 --log-every 50 --device cpu"
+SMALL = (
+    f"{SIZES} --batch-tokens 1024 --warmup-steps 100 --learning-rate-scale 0.5 "
+    "--log-every 50 --device cpu"
+)
 """Flags of `nmt train` for a model that learns number names in a quarter of a minute."""
 
 torch.set_num_threads(1)  # models this small gain nothing from more
@@ -79,10 +80,9 @@ def nmt(line: str, last: int = 100) -> None:
 
 
 def number_names() -> Path:
-    """Write {train,valid,test}.{en,de}, the names of numbers below 10,000, unless they are there;
-    return `WORK`.
+    """Write {train,valid,test}.{en,de}, the names of numbers below 10,000, to `WORK`.
 
-    All numbers below 100 are in the training text, because the others are composed of them.
+    Files that are there stay. All numbers below 100 are in the training text, because the others are composed of them.
     """
     if not (WORK / "test.de").exists():
         sys.path.insert(0, str(RECIPES))
@@ -113,7 +113,10 @@ def prepared() -> Path:
     return WORK / "data"
 
 
-PREPARE = "prepare --source-lang en --target-lang de --train train --valid valid --test test --vocab-size 120 --out data"
+PREPARE = (
+    "prepare --source-lang en --target-lang de --train train --valid valid --test test "
+    "--vocab-size 120 --out data"
+)
 
 
 def trained() -> Path:
@@ -128,8 +131,9 @@ TRAIN = f"train data --out run {SMALL} --max-steps 300 --save-every 20 --validat
 
 
 def transformer(vocabulary_size: int, **sizes: Any) -> Any:
-    """Return a Transformer with new weights; `sizes` are fields of `TransformerConfig`, by default
-    the base model's.
+    """Return a Transformer with new weights.
+
+    `sizes` are fields of `TransformerConfig`, by default the base model's.
     """
     return registry.build(
         TransformerConfig(**sizes),

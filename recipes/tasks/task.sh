@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 seeds=1 measures=exact
 export PROCESSES="${PROCESSES:-1}"
 translate=() models=()
-# Models of characters: a half of the preset's width, and what was best on dev with little time (docs/results.md).
+# Models of characters: a half of the preset's width, and what was best on dev with little time (benchmarks/reports).
 characters=(--preset transduction --d-model 128 --d-ff 512 --norm post --attention-dropout 0 --feed-forward-dropout 0
   --attention rotary --positions none --optimizer muon --weight-decay 1 --zero-sublayers --schedule linear_decay
   --warmup-steps 100 --learning-rate-scale 0.3)

@@ -11,26 +11,26 @@ from torch import Tensor
 
 
 def shifted(ids: list[int], begin: int, end: int) -> tuple[list[int], list[int]]:
-    """Return what the decoder reads and what it has to predict, for the target sentence `ids`."""
+    """Return what the decoder reads and what it has to predict, for the sentence `ids`."""
     raise NotImplementedError
 
 
 def merged(words: list[list[str]]) -> list[list[str]]:
-    """Join the most frequent pair of neighbours, wherever it occurs: one step of the encoding.
+    """Join the most frequent pair of neighbours, wherever it occurs.
 
-    [["a", "b", "a", "b"], ["c", "a", "b"]] -> [["ab", "ab"], ["c", "ab"]]. Within a word, the first
-    pair that fits is joined first. There is no tie between pairs.
+    [["a", "b", "a", "b"], ["c", "a", "b"]] -> [["ab", "ab"], ["c", "ab"]]. Within a word, the
+    first pair that fits is joined first. There is no tie between pairs.
     """
     raise NotImplementedError
 
 
 def positional_encoding(position: int, d_model: int) -> list[float]:
-    """Return the vector of a position (section 3.5), with `math` only. `d_model` is even."""
+    """Return the vector of a position (section 3.5), with `math` only."""
     raise NotImplementedError
 
 
 def shift_matrix(k: int, d_model: int) -> Tensor:
-    """Return the matrix M [d_model, d_model] with PE(pos + k) = M PE(pos) for every position.
+    """Return the matrix M [d_model, d_model] with PE(pos + k) = M PE(pos) for every pos.
 
     sin(a + b) = sin a cos b + cos a sin b, and cos(a + b) = cos a cos b - sin a sin b.
     """
@@ -64,8 +64,8 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 def layer_norm(x: Tensor) -> Tensor:
     """Return `x` [..., d_model] with mean 0 and variance 1 in each vector.
 
-    Divide by sqrt(variance + 1e-5). The variance is the mean of the squares: it divides by d_model,
-    not by d_model - 1.
+    Divide by sqrt(variance + 1e-5). The variance is the mean of the squares: it divides by
+    d_model, not by d_model - 1.
     """
     raise NotImplementedError
 
@@ -73,8 +73,8 @@ def layer_norm(x: Tensor) -> Tensor:
 def parameters(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int) -> int:
     """Return the number of weights of a Transformer with V tokens, in the paper's letters.
 
-    Attention has no biases, the two products of a feed-forward network have. A layer normalisation
-    has 2 d_model weights. Positions have none, and the output uses the embeddings.
+    Attention has no biases, the two products of a feed-forward network have. A layer
+    normalisation has 2 d_model weights. Positions have none, and the output uses the embeddings.
     """
     raise NotImplementedError
 
@@ -103,7 +103,7 @@ def smoothed(target: int, V: int, epsilon: float) -> list[float]:
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:
-    """Return `x` with each number 0 with probability `rate`, the others scaled to keep the mean."""
+    """Return `x` with each number 0 with probability `rate`, and the others scaled up."""
     raise NotImplementedError
 
 
@@ -115,17 +115,17 @@ def length_penalty(length: int, alpha: float) -> float:
 def greedy(model: Any, source: Tensor, limit: int, begin: int, end: int) -> list[int]:
     """Return the most probable token at each place, up to `end`, at most `limit` tokens.
 
-    `model.start(source)` returns a state. `model.step(tokens, state)` takes the last tokens [1] and
-    returns the log-probabilities [1, V] of the next ones, and the next state. `source` is [1, S],
-    and the first token that the decoder reads is `begin`. The output has no `end`.
+    `model.start(source)` returns a state, and `source` is [1, S]. `model.step(tokens, state)`
+    takes the last tokens [1] and returns the log-probabilities [1, V] of the next ones, and the
+    next state. The first token that the decoder reads is `begin`. The output has no `end`.
     """
     raise NotImplementedError
 
 
 def alignment(weights: Tensor) -> list[tuple[int, int]]:
-    """Return (source place, target place) of the largest mean weight, for each target place.
+    """Return (source place, target place) of the largest mean weight of each target place.
 
-    `weights` [heads, target, source] are the cross-attention of a layer, and the mean is over its
+    `weights` [heads, target, source] are the cross-attention of a layer. The mean is over its
     heads.
     """
     raise NotImplementedError

@@ -2,7 +2,7 @@
 
 The file COMMAND.tsv has the flags that programs have for what the command does. Its first line
 names the programs. Each other line has an answer, such as a flag of ours, and then the flags of
-each program that it is for. The tables of docs/coming-from.md are made of these files.
+each program that it is for. The tables of docs/reference/flags.md are made of these files.
 """
 
 from __future__ import annotations

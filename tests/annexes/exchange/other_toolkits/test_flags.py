@@ -48,7 +48,7 @@ def flags_of(*words: str) -> set[str]:
 
 
 def test_the_tables_of_the_page_are_those_of_the_messages() -> None:
-    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "flags.md").read_text(encoding="utf-8")
     assert page == run_path(str(DOCS / "coming_from.py"))["with_tables"](page)
     assert all(f"<!-- begin {name}.tsv -->" in page for name in HINTS)
 
