@@ -36,7 +36,7 @@ CALL = re.compile(rf"(?:^|[\s`/])(?:nmt|-m nmt_cli) ((?:{'|'.join(command_names(
 LONGEST_LINE = 120
 LONGEST_LISTING = 92  # columns, which the site shows without scrolling
 MOST_PAGES = 24
-MOST_WORDS = 23_000
+MOST_WORDS = 20_000
 
 
 def shell_lines(page: Path) -> Iterator[str]:
