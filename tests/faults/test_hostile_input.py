@@ -103,7 +103,7 @@ def test_files_of_a_run(whole: Path, tmp_path: Path, name: str, data: st.DataObj
     lines[which] = json.dumps(data.draw(tampered(json.loads(lines[which]) | examples)))
     content = "".join(f"{line}\n" for line in lines).encode()
     (run / name).write_bytes(data.draw(st.just(content) | mangled(content)))
-    outcome(lambda: (read_run(run).shown(), recorded(read_run(run))), run / name)
+    outcome(lambda: (read_run(run).for_page(), recorded(read_run(run))), run / name)
 
 
 def echo(texts: list[str]) -> list[Translation]:

@@ -1,6 +1,4 @@
-"""Filters of training pairs by patterns, scripts, languages and scores, and a sample of the pairs
-that were dropped.
-"""
+"""Filters of training pairs by patterns, scripts, languages and scores; a table of dropped pairs."""
 
 from __future__ import annotations
 
@@ -24,13 +22,11 @@ from nmt_cli.files.opening import open_output
 from nmt_cli.files.parallel_text import ParallelLines
 from nmt_cli.files.text import read_lines
 
-LOW_SCORE, HELD_OUT, PATTERN, SCRIPT, LANGUAGE = (
-    "low score",
-    "held-out source",
-    "pattern",
-    "script",
-    "language",
-)
+LOW_SCORE, HELD_OUT, PATTERN = "low score", "held-out source", "pattern"
+SCRIPT, LANGUAGE = "script", "language"
+
+Test = Callable[[str], bool]
+"""Whether to drop a pair for a line on one of its sides."""
 
 
 class Filters(PairFilter):
@@ -45,9 +41,8 @@ class Filters(PairFilter):
         if (self.config.min_score is None) == bool(self.config.scores):
             raise UsageError("--scores and --min-score need each other")
         if self.config.dropped:
-            from nmt_cli.commands.translate_options import (
-                check_output,
-            )  # not at the top: `nmt prepare --help` is fast
+            # Not at the top: `nmt prepare --help` is fast without it.
+            from nmt_cli.commands.translate_options import check_output
 
             for path in inputs:
                 check_output(self.config.dropped, path)
@@ -58,27 +53,22 @@ class Filters(PairFilter):
             warn_of_marks(block)
 
     def tests(self, held_out: Set[str]) -> list[Filter]:
-        """Return the filters, fast ones first; raise UsageError for an unknown expression, script
-        or language.
+        """Return the filters, fast ones first.
+
+        Raises:
+            UsageError: an unknown expression, script or language.
         """
         c = self.config
         filters: list[Filter] = []
         if c.drop_held_out:
             filters.append((HELD_OUT, lambda source, _: one_spaced(source) in held_out))
-        patterns = [_compiled(text, f"--drop-matching {text}").search for text in c.drop_matching]
-        if patterns:
-            filters.append(
-                (
-                    PATTERN,
-                    lambda source, target: any(test(source) or test(target) for test in patterns),
-                )
-            )
+        if c.drop_matching:
+            filters.append((PATTERN, _matching(c.drop_matching)))
         if c.scripts:
             filters.append((SCRIPT, _on_either_side(_script, "--scripts", c.scripts)))
         if c.identify_languages:
-            filters.append(
-                (LANGUAGE, _on_either_side(_language, "--identify-languages", c.identify_languages))
-            )
+            test = _on_either_side(_language, "--identify-languages", c.identify_languages)
+            filters.append((LANGUAGE, test))
         return filters
 
     def by_number(self, pairs: int) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
@@ -90,13 +80,19 @@ class Filters(PairFilter):
             write_sample(self.config.dropped, cleaning)
 
 
+def _matching(expressions: Sequence[str]) -> Callable[[str, str], bool]:
+    tests = [_compiled(text, f"--drop-matching {text}").search for text in expressions]
+    return lambda source, target: any(test(source) or test(target) for test in tests)
+
+
 def _on_either_side(
-    make: Callable[[str], Callable[[str], bool]], flag: str, names: str
+    make: Callable[[str], Test], flag: str, names: str
 ) -> Callable[[str, str], bool]:
-    """Return whether the test of the first name drops a source, or that of the second its target."""
+    """Return a test that drops a pair for its source, by the first name, or target, by the second."""
     if not re.fullmatch("[^,]+,[^,]+", names):
         raise UsageError(f"{flag} {names}: expected a name for each side, as in a,b")
-    first, second = map(make, names.split(","))
+    source_name, target_name = names.split(",")
+    first, second = make(source_name), make(target_name)
     return lambda source, target: first(source) or second(target)
 
 
@@ -109,18 +105,16 @@ def _compiled(text: str, place: str) -> Any:
         raise UsageError(f"{place}: {error}") from error
 
 
-def _script(names: str) -> Callable[[str], bool]:
-    """Return whether most letters of a line are in other scripts than `names`, such as Latn or
-    Hani+Kana.
-    """
+def _script(names: str) -> Test:
+    """Return whether most letters of a line are in other scripts than `names`: Latn or Hani+Kana."""
     # Script extensions: the mark of long vowels is both Hira and Kana.
-    own = "".join(rf"--\p{{scx={name}}}" for name in names.split("+"))
+    without = "".join(rf"--\p{{scx={name}}}" for name in names.split("+"))
     letters = _compiled(r"[\p{L}--\p{scx=Zyyy}]", f"--scripts {names}")
-    others = _compiled(rf"[\p{{L}}--\p{{scx=Zyyy}}{own}]", f"--scripts {names}")
+    others = _compiled(rf"[\p{{L}}--\p{{scx=Zyyy}}{without}]", f"--scripts {names}")
     return lambda line: 2 * len(others.findall(line)) > len(letters.findall(line))
 
 
-def _language(name: str) -> Callable[[str], bool]:
+def _language(name: str) -> Test:
     """Return whether a line is identified as another language than `name`."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -133,20 +127,23 @@ def _language(name: str) -> Callable[[str], bool]:
         raise UsageError(
             f"--identify-languages: {name!r} is none of {', '.join(identifier.nb_classes)}"
         )
-    # Not confident; numbers and markup.
-    return lambda line: identifier.classify(line)[0] not in (name, "und", "zxx")
+    passing = (name, "und", "zxx")  # "und": not confident, "zxx": numbers and markup
+    return lambda line: identifier.classify(line)[0] not in passing
 
 
 def low_scores(paths: Sequence[str], minimum: float, pairs: int) -> npt.NDArray[np.bool_]:
-    """Return whether the score of each pair is below the minimum; raise DataError unless each has a
-    line of `paths`.
+    """Return whether the score of each pair is below the minimum: [pairs].
+
+    Raises:
+        DataError: a line of `paths` is no score, or there is not one for each pair.
     """
-    places = (
-        (line, path, number)
-        for path in paths
-        for number, line in enumerate(read_lines(Path(path)), 1)
-    )
-    low = np.fromiter((_score(*place) < minimum for place in places), dtype=bool)
+
+    def all_low() -> Iterator[bool]:
+        for path in paths:
+            for number, line in enumerate(read_lines(Path(path)), 1):
+                yield _score(line, path, number) < minimum
+
+    low = np.fromiter(all_low(), dtype=bool)
     if len(low) != pairs:
         raise DataError(
             f"{' '.join(paths)}: {len(low)} scores for {pairs} pairs of --train; each pair has one "
@@ -156,9 +153,11 @@ def low_scores(paths: Sequence[str], minimum: float, pairs: int) -> npt.NDArray[
 
 
 def _score(line: str, path: str, number: int) -> float:
-    first, *more = line.split("\t", 2)
+    """Return the number of a line, per token if a second column has the number of tokens."""
+    total, *more = line.split("\t", 2)
     with suppress(ValueError, ZeroDivisionError):
-        score = float(first) / int(more[0] if more else 1)
+        tokens = int(more[0]) if more else 1
+        score = float(total) / tokens
         if not math.isnan(score):
             return score
     raise DataError(
@@ -168,23 +167,26 @@ def _score(line: str, path: str, number: int) -> float:
 
 def write_sample(path: Path, cleaning: Cleaning) -> None:
     """Write place, reason, source and target of pairs that were dropped, by reason."""
-    reasons = list(cleaning.code_of)
-    chosen = np.zeros_like(cleaning.codes)
+    reasons = [str(reason) for reason in cleaning.code_of]
+    sample = np.zeros_like(cleaning.codes)  # [pairs]: the code of a reason if the pair is written
     for code in range(1, len(reasons)):
-        places = np.flatnonzero(cleaning.codes == code)
-        chosen[places[np.linspace(0, len(places) - 1, min(SAMPLE, len(places))).astype(int)]] = code
-    rows: list[list[str]] = []
+        dropped = np.flatnonzero(cleaning.codes == code)
+        size = min(SAMPLE, len(dropped))
+        evenly_spaced = np.linspace(0, len(dropped) - 1, size).astype(int)
+        sample[dropped[evenly_spaced]] = code
+    rows: list[tuple[str, ...]] = []
+    start = 0
     with progress.stage("reading dropped pairs", cleaning.size, "bytes") as consumed:
         for block in cleaning.blocks(consumed):
-            here, chosen = chosen[: len(block)], chosen[len(block) :]
-            if here.any():
-                for code, pair in zip(here, cleaning.task.examples(block), strict=False):
-                    if code:
-                        sides = [
-                            re.sub(r"[\n\r\t]", " ", side) for side in (pair.source, pair.target)
-                        ]
-                        rows.append([pair.place, str(reasons[code]), *sides])
+            codes = sample[start : start + len(block)]
+            start += len(block)
+            if not codes.any():
+                continue
+            for code, pair in zip(codes, cleaning.task.examples(block), strict=False):
+                if code:
+                    sides = [re.sub(r"[\n\r\t]", " ", side) for side in (pair.source, pair.target)]
+                    rows.append((pair.place, reasons[code], *sides))
+    rows.sort(key=lambda row: row[1])
+    table = "".join("\t".join(row) + "\n" for row in rows)
     with open_output(path) as write:
-        write(
-            "".join("\t".join(row) + "\n" for row in sorted(rows, key=lambda row: row[1])).encode()
-        )
+        write(table.encode())

@@ -1,6 +1,4 @@
-"""The settings of filters, apart from their code, which needs more imports than the help of a
-command.
-"""
+"""The settings of filters, without the imports of their code, so that help is fast."""
 
 from __future__ import annotations
 

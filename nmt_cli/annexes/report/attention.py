@@ -57,47 +57,58 @@ def sentences_of(translator: Translator, lines: Mapping[str, str]) -> list[dict[
             f"the model, a {type(model).__name__}, has no attention to show: no method "
             "attention_weights"
         )
-    translations = zip(lines, translator.translate_window([*lines.values()]), strict=True)
-    sentences = (
-        sentence_of(translator, model, translation, place) for place, translation in translations
-    )
-    return [data for data in sentences if data is not None]
+    translations = translator.translate_window(list(lines.values()))
+    sentences = []
+    for place, translation in zip(lines, translations, strict=True):
+        sentence = sentence_of(translator, model, translation, place)
+        if sentence is not None:
+            sentences.append(sentence)
+    return sentences
 
 
 def sentence_of(
     translator: Translator, model: Model, translation: Translation, place: str
 ) -> dict[str, Any] | None:
-    """Return the data of a line, called `place`, and its best output; None, with a warning, if it
-    is too long.
+    """Return the data of a line, called `place`, and its best output.
+
+    If it is too long, warn and return None.
     """
-    task, output = translator.task, translation.outputs[0]
+    task = translator.task
+    output = translation.outputs[0]
     limit = translator.options.max_source_length
     source = [*encoded(translation.source, task.encode_source, limit).ids, EOS]
-    ended = len(output.token_scores) > len(output.ids)  # not cut at the maximum length
-    target = [*output.ids, EOS][: len(output.ids) + ended]
+    target = list(output.ids)
+    if len(output.token_scores) > len(output.ids):  # not cut at the maximum length
+        target.append(EOS)
     if max(len(source), len(target)) > MAX_TOKENS:
         warn(f"{place}: left out, as one side has more than {MAX_TOKENS} tokens")
         return None
     target_in = [BOS, *target[:-1]]
-    rows = (torch.tensor([ids], device=translator.engine.device) for ids in (source, target_in))
-    given = model.attention_weights(*rows)
-    weights = {kind: given[kind][0] for kind in KINDS if kind in given}
+    device = translator.engine.device
+    all_weights = model.attention_weights(
+        torch.tensor([source], device=device), torch.tensor([target_in], device=device)
+    )
+    weights = {}  # [layers, H, T, S]; [.., S, S] of the encoder and [.., T, T] of the decoder
+    for kind in KINDS:
+        if kind in all_weights:
+            weights[kind] = all_weights[kind][0]
     return {
         "source": translation.source,
         "target": translation.text,
         "tokens": {
-            "source": readable(source, task.source_tokens(source)),
-            "read": readable(target_in, task.target_tokens(target_in)),
-            "written": readable(target, task.target_tokens(target)),
+            "source": shown_tokens(source, task.source_tokens(source)),
+            "read": shown_tokens(target_in, task.target_tokens(target_in)),
+            "written": shown_tokens(target, task.target_tokens(target)),
         },
-        "shapes": {kind: list(each.shape) for kind, each in weights.items()},
-        "weights": packed(list(weights.values())),
+        "shapes": {kind: list(tensor.shape) for kind, tensor in weights.items()},
+        "weights": compressed(list(weights.values())),
     }
 
 
-def readable(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:
-    """Return the tokens without the marks of subwords: ▁ before a word (SentencePiece), @@ after a
-    part (subword-nmt).
+def shown_tokens(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:
+    """Return the tokens without the marks of subwords.
+
+    These are ▁ before a word (SentencePiece), and @@ after a part of a word (subword-nmt).
 
     Args:
         ids: distinguish special symbols from text that looks like them.
@@ -105,30 +116,39 @@ def readable(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:
     """
     sentencepiece = any(piece.startswith("▁") for piece in pieces)
     tokens = []
-    cut = False  # whether the previous piece ends in @@
+    continues = False  # whether the previous piece ends in @@
     for i, piece in zip(ids, pieces, strict=True):
+        text = piece
         if sentencepiece:
-            part, text = not piece.startswith("▁"), piece.replace("▁", " ").removeprefix(" ") or "␣"
+            is_part = not piece.startswith("▁")
+            text = piece.replace("▁", " ").removeprefix(" ") or "␣"
         else:
-            part, cut = cut, piece.endswith("@@") and piece != "@@"
-            text = piece.removesuffix("@@") if cut else piece
-        if not any(character.isprintable() and not character.isspace() for character in text):
-            text = " ".join(f"U+{ord(character):04X}" for character in text)  # invisible
-        tokens.append(
-            Token(_SPECIAL[i], "mark") if i in _SPECIAL else Token(text, "part" if part else "word")
-        )
+            is_part = continues
+            continues = piece.endswith("@@") and piece != "@@"
+            if continues:
+                text = piece.removesuffix("@@")
+        if i in _SPECIAL:
+            tokens.append(Token(_SPECIAL[i], "mark"))
+        else:
+            tokens.append(Token(_visible(text), "part" if is_part else "word"))
     return tokens
 
 
-def packed(weights: Sequence[Tensor]) -> str:
-    """Return the square roots of the weights in steps of 1/255, one tensor after the other,
-    compressed, in base64.
+def _visible(text: str) -> str:
+    """Return the text, or the code points of its characters if nobody sees one of them."""
+    if any(character.isprintable() and not character.isspace() for character in text):
+        return text
+    return " ".join(f"U+{ord(character):04X}" for character in text)
 
-    The error of a weight is at most 0.004 times its root, so small weights keep their differences.
+
+def compressed(weights: Sequence[Tensor]) -> str:
+    """Return the square roots of the weights in steps of 1/255, compressed, in base64.
+
+    The tensors stand one after the other. The error of a weight is at most 0.004 times its root, so
+    small weights keep their differences.
     """
-    steps = [
-        (tensor.float().clamp(0, 1).sqrt() * 255).round().to(torch.uint8).cpu()
-        for tensor in weights
-    ]
-    raw = b"".join(tensor.contiguous().numpy().tobytes() for tensor in steps)
+    raw = b""
+    for tensor in weights:
+        steps = (tensor.float().clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
+        raw += steps.cpu().contiguous().numpy().tobytes()
     return base64.b64encode(zlib.compress(raw, 9)).decode()

@@ -45,23 +45,20 @@ def attention(options: AttentionOptions) -> None:
     chosen = TranslateOptions(search=options.search)
     with open_input(options.input) as source, open_output(options.out) as write:
         translator = load_translator([options.checkpoint], chosen, device=options.device, say=say)
-        lines = itertools.chain.from_iterable(read_windows(source, MAX_SENTENCES, warn))
-        numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-        first = list(itertools.islice(numbered, MAX_SENTENCES + 1))
-        if len(first) > MAX_SENTENCES:
-            warn(f"{source.name}: the page shows the first {MAX_SENTENCES} lines")
-        places = {f"{source.name}:{number}": line for number, line in first[:MAX_SENTENCES]}
-        sentences = sentences_of(translator, places)
-        number = counted(len(sentences), "sentence")
-        write(
-            page(
-                "Attention",
-                f"{options.checkpoint} · {number}",
-                ["attention"],
-                {"sentences": sentences},
-            )
-        )
-    say(f"attention of {number}: {options.out}; open it in a browser")
+        all_lines = itertools.chain.from_iterable(read_windows(source, MAX_SENTENCES, warn))
+        lines: dict[str, str] = {}  # by place
+        for number, line in enumerate(all_lines, 1):
+            if not line.strip():
+                continue
+            if len(lines) == MAX_SENTENCES:
+                warn(f"{source.name}: the page shows the first {MAX_SENTENCES} lines")
+                break
+            lines[f"{source.name}:{number}"] = line
+        sentences = sentences_of(translator, lines)
+        number_of_sentences = counted(len(sentences), "sentence")
+        about = f"{options.checkpoint} · {number_of_sentences}"
+        write(page("Attention", about, ["attention"], {"sentences": sentences}))
+    say(f"attention of {number_of_sentences}: {options.out}; open it in a browser")
 
 
 command = Command(

@@ -54,9 +54,7 @@ class ReportOptions:
 
 
 def report(options: ReportOptions) -> None:
-    """Read the runs, and write their figures, or translate their validation sets and write the
-    page.
-    """
+    """Write the runs' figures as JSON, or translate their validation sets and write the page."""
     from nmt_cli.annexes.report.outputs import Validation
     from nmt_cli.annexes.report.page import page
     from nmt_cli.annexes.report.runs import read_run
@@ -78,60 +76,49 @@ def report(options: ReportOptions) -> None:
         options.checkpoint, options.sentences, options.examples, options.search, options.device
     )
     with open_output(options.out) as write:
-        found = outputs(runs, validation) if options.sentences else []
-        write(
-            page(
-                "Training report",
-                ", ".join(run.name for run in runs),
-                ["report", "attention"],
-                data(runs, found),
-            )
-        )
+        validated = validate_all(runs, validation) if options.sentences else []
+        names = ", ".join(run.name for run in runs)
+        write(page("Training report", names, ["report", "attention"], data(runs, validated)))
     say(f"report on {counted(len(runs), 'run')}: {options.out}; open it in a browser")
 
 
-def outputs(runs: Sequence[RunFiles], validation: Validation) -> list[Validated]:
+def validate_all(runs: Sequence[RunFiles], validation: Validation) -> list[Validated]:
     """Return the outputs of the runs; warn about a run whose data or checkpoints are missing."""
-    found = []
+    validated = []
     for run in runs:
         try:
-            found.append(validation.of(run))
+            validated.append(validation.validate(run))
         except NmtError as error:
             warn(f"{run.name}: the report has no outputs of it: {error}")
-    return found
+    return validated
 
 
-def data(runs: Sequence[RunFiles], found: Sequence[Validated]) -> dict[str, Any]:
-    """Return what the page shows."""
+def data(runs: Sequence[RunFiles], systems: Sequence[Validated]) -> dict[str, Any]:
+    """Return what the page shows of the runs and of the systems, the runs that have outputs."""
     from nmt_cli.annexes.report.outputs import comparison
 
     compared = []
     examples: dict[tuple[str, str], dict[str, Any]] = {}
-    for validated in found:
-        name = validated.run.name
-        if validated.references == found[0].references:
-            compared.append(validated)
+    sentences = []  # with attention
+    for system in systems:
+        name = system.run.name
+        if system.references == systems[0].references:
+            compared.append(system)
         else:
-            warn(
-                f"{name}: another validation set than {found[0].run.name}, so their scores are not "
-                "compared"
-            )
-        for example in validated.examples:
-            pair = example["source"], example["reference"]
-            shared = examples.setdefault(
-                pair, {"source": pair[0], "reference": pair[1], "runs": []}
-            )
-            shared["runs"].append(
-                {"run": name, "stages": example["stages"], "output": example["output"]}
-            )
+            first = systems[0].run.name
+            warn(f"{name}: another validation set than {first}, so their scores are not compared")
+        for example in system.examples:
+            pair = example.source, example.reference
+            new = {"source": example.source, "reference": example.reference, "runs": []}
+            of_run = {"run": name, "stages": example.stages, "output": example.output}
+            examples.setdefault(pair, new)["runs"].append(of_run)
+            if example.attention:
+                sentences.append(example.attention)
     return {
-        "runs": [run.shown() for run in runs],
+        "runs": [run.for_page() for run in runs],
         "outputs": comparison(compared) if compared else None,
         "examples": list(examples.values()),
-        "sentences": [
-            each["attention"] for run in found for each in run.examples if each.get("attention")
-        ]
-        or None,
+        "sentences": sentences or None,
     }
 
 

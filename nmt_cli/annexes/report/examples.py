@@ -40,9 +40,8 @@ class Examples(Observer):
 
     def validated(self) -> dict[str, Any]:
         """Return source, reference and output of each sentence."""
-        from nmt_cli.training.validation import (
-            greedy_outputs,
-        )  # not at the top: it imports torch, which help must not
+        # Not at the top: it imports torch, which help must not.
+        from nmt_cli.training.validation import greedy_outputs
 
         run = self.run
         sources, references = run.valid.raw_lines("source"), run.valid.raw_lines("target")
@@ -57,6 +56,5 @@ class Examples(Observer):
 
     def logged(self, record: Mapping[str, Any]) -> None:
         for example in record.get("examples", ()):
-            self.run.reporter.note(
-                "\n".join(f"  {name + ':':<11}{line}" for name, line in example.items())
-            )
+            lines = [f"  {name + ':':<11}{line}" for name, line in example.items()]
+            self.run.reporter.note("\n".join(lines))

@@ -10,9 +10,9 @@ import itertools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli import checkpoint
 from nmt_cli.annexes.report.attention import sentence_of
@@ -29,20 +29,34 @@ from nmt_cli.training.run_directory import METRICS
 from nmt_cli.training.start import open_data
 
 LENGTHS = (10, 20, 30, 40, 60)
-"""The longest references of the groups, in tokens; the last group has all others."""
+"""The longest references of the groups, in tokens. A last group has all others."""
 
 FREQUENCIES = (0, 1, 4, 9, 99, 999)
-"""The most frequent words of the groups, by their number in the training text; the last group has
-all others.
-"""
+"""How often the most frequent words of the groups are in the training text. A last group follows."""
 
 COUNTED = 100_000
 """Training sentences, at most, in which words are counted."""
 
 STAGES = 6
-"""Checkpoints, at most, whose outputs show how a run improved, if it recorded no examples (`nmt
-train --show`).
-"""
+"""Checkpoints, at most, whose outputs show how a run improved without `nmt train --show`."""
+
+
+class Stage(NamedTuple):
+    """An output during training."""
+
+    step: int
+    output: str
+
+
+@dataclass
+class Example:
+    """A sentence whose outputs show how a run improved."""
+
+    source: str
+    reference: str
+    stages: list[Stage] = field(default_factory=list)
+    output: str = ""  # the last one
+    attention: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,12 +68,12 @@ class Validated:
     corpus: Corpus
     references: list[str]
     outputs: list[str]
-    examples: list[dict[str, Any]]
+    examples: list[Example]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """How the outputs of runs are made."""
+    """Options of outputs for the validation sets of runs."""
 
     checkpoint: str | None  # below the run
     sentences: int
@@ -67,7 +81,7 @@ class Validation:
     search: SearchOptions
     device: str
 
-    def of(self, run: RunFiles) -> Validated:
+    def validate(self, run: RunFiles) -> Validated:
         """Return a run's outputs, and the examples with their attention.
 
         Raises:
@@ -83,125 +97,126 @@ class Validation:
         if len(sources) != len(references):
             raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
         translator = self.translator(run.path / self.checkpoint if self.checkpoint else run.path)
-        say(
-            f"translating {min(len(sources), self.sentences):,} sentences of the validation set "
-            f"with {run.name}"
-        )
-        outputs = translator.translate(sources[: self.sentences])
+        sources_shown = sources[: self.sentences]
+        say(f"translating {len(sources_shown):,} sentences of the validation set with {run.name}")
+        outputs = translator.translate(sources_shown)
         examples = recorded(run)[: self.examples]
-        pairs = [pair for pair in zip(sources, references, strict=True) if pair[0].strip()]
-        examples = examples or self.staged(run, evenly(pairs, self.examples))
-        self.add_attention(run, translator, examples)
+        if not examples:
+            pairs = [pair for pair in zip(sources, references, strict=True) if pair[0].strip()]
+            examples = [Example(*pair) for pair in evenly(pairs, self.examples)]
+            self.add_stages(run, examples)
+        self.add_outputs(run, translator, examples)
         return Validated(run, task, corpus, references[: len(outputs)], outputs, examples)
 
     def translator(self, place: Path) -> Translator:
         return load_translator([place], TranslateOptions(search=self.search), device=self.device)
 
-    def staged(self, run: RunFiles, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Return sentences with the outputs of the run's checkpoints, and their steps."""
-        examples: list[dict[str, Any]] = [
-            {"source": source, "reference": reference, "stages": []} for source, reference in pairs
-        ]
-        for folder in evenly(checkpoint.checkpoints_of(run.path), STAGES) if examples else ():
+    def add_stages(self, run: RunFiles, examples: Sequence[Example]) -> None:
+        """Add the outputs of the run's checkpoints to the examples."""
+        if not examples:
+            return
+        sources = [example.source for example in examples]
+        for folder in evenly(checkpoint.checkpoints_of(run.path), STAGES):
             try:
                 step = checkpoint.read_contents(folder).step
-                outputs = self.translator(folder).translate([source for source, _ in pairs])
+                outputs = self.translator(folder).translate(sources)
             except CheckpointError as error:  # damaged, or deleted by the run, which goes on
                 warn(f"{run.name}: its examples are without {folder.name}: {error}")
                 continue
-            for each, output in zip(examples, outputs, strict=True):
-                each["stages"].append((step, output))
-        return examples
+            for example, output in zip(examples, outputs, strict=True):
+                example.stages.append(Stage(step, output))
 
-    def add_attention(
-        self, run: RunFiles, translator: Translator, examples: Sequence[dict[str, Any]]
+    def add_outputs(
+        self, run: RunFiles, translator: Translator, examples: Sequence[Example]
     ) -> None:
         """Add the last output of each example, and its attention if the model shows it."""
         (model,) = translator.engine.models
-        translations = translator.translate_window([each["source"] for each in examples])
-        for each, translation in zip(examples, translations, strict=True):
-            each["stages"] = evenly(changes(each["stages"]), 2 * STAGES)
-            each["output"] = translation.text
-            if model.shows_attention:
-                found = sentence_of(translator, model, translation, f"{run.name}: an example")
-                each["attention"] = found and {**found, "model": run.name}
+        translations = translator.translate_window([example.source for example in examples])
+        for example, translation in zip(examples, translations, strict=True):
+            example.stages = evenly(changes(example.stages), 2 * STAGES)
+            example.output = translation.text
+            if not model.shows_attention:
+                continue
+            sentence = sentence_of(translator, model, translation, f"{run.name}: an example")
+            if sentence is not None:
+                example.attention = {**sentence, "model": run.name}
 
 
-def recorded(run: RunFiles) -> list[dict[str, Any]]:
-    """Return the examples of a run's validations (`nmt train --show`), each with its outputs and
-    their steps.
+def recorded(run: RunFiles) -> list[Example]:
+    """Return the examples that a run recorded at its validations (`nmt train --show`).
 
     Raises:
         DataError: the metrics are damaged.
     """
-    found: dict[str, dict[str, Any]] = {}
+    examples: dict[str, Example] = {}  # by source
     try:
         for line in run.metrics:
-            for each in filter(lambda each: each["source"].strip(), line.get("examples", ())):
-                example = {
-                    "source": each["source"],
-                    "reference": str(each["reference"]),
-                    "stages": [],
-                }
-                found.setdefault(each["source"], example)["stages"].append(
-                    (int(line["step"]), str(each["output"]))
-                )
+            for entry in line.get("examples", ()):
+                source = entry["source"]
+                if not source.strip():
+                    continue
+                if source not in examples:
+                    examples[source] = Example(source, str(entry["reference"]))
+                stage = Stage(int(line["step"]), str(entry["output"]))
+                examples[source].stages.append(stage)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{run.path / METRICS}: damaged: {shown(error)}. {RESUME}") from error
-    return list(found.values())
+    return list(examples.values())
 
 
-def changes(stages: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+def changes(stages: Sequence[Stage]) -> list[Stage]:
     """Return the stages whose output is another than the one before."""
-    return [
-        *stages[:1],
-        *(stage for before, stage in itertools.pairwise(stages) if stage[1] != before[1]),
-    ]
+    changed = list(stages[:1])
+    for before, stage in itertools.pairwise(stages):
+        if stage.output != before.output:
+            changed.append(stage)
+    return changed
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """Return at most so many items at equal distances, with the first and the last one."""
+    """Return up to `most` items at equal distances, with the first and the last one."""
     count = min(most, len(items))
-    return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
+    last = len(items) - 1
+    return [items[round(i * last / max(count - 1, 1))] for i in range(count)]
 
 
-def comparison(found: Sequence[Validated]) -> dict[str, Any]:
+def comparison(systems: Sequence[Validated]) -> dict[str, Any]:
     """Return the scores of outputs for the same references, in all, and by groups.
 
     All measures are the task's. Translations also have sacreBLEU's paired bootstrap: p of a
     difference from the first run this large, if both are equally good.
     """
-    first = found[0]
+    first = systems[0]
     task, references = first.task, first.references
-    outputs = [validated.outputs for validated in found]
+    outputs = [system.outputs for system in systems]
     result = {
-        "runs": [validated.run.name for validated in found],
+        "runs": [system.run.name for system in systems],
         "scores": [dict(task.evaluate(lines, references)) for lines in outputs],
         "sentences": len(references),
         "measure": task.measures[0],
         "lengths": by_length(task, outputs, references),
     }
     if "bleu" in task.measures:
-        result["p"] = significance(found)
-        # lower-cased as the text.
-        known = [task.decode_target(task.encode_target(line), "") for line in references]
-        result["frequencies"] = by_frequency(outputs, known, training_words(first))
+        result["p"] = significance(systems)
+        # Through the vocabulary, as the outputs: lower-cased if the text is.
+        decoded = [task.decode_target(task.encode_target(line), "") for line in references]
+        result["frequencies"] = by_frequency(outputs, decoded, training_words(first))
         result["counted"] = len(counted_sentences(first.corpus))
     return result
 
 
-def significance(found: Sequence[Validated]) -> list[float | None]:
-    """Return p for the BLEU of each run but the first."""
-    if len(found) < 2:
+def significance(systems: Sequence[Validated]) -> list[float | None]:
+    """Return p for the BLEU of each run. It is None for the first one."""
+    if len(systems) < 2:
         return [None]
-    systems = [(str(number), each.outputs) for number, each in enumerate(found)]
-    metric = f"sacrebleu-{found[0].task.tokenization}"
-    if getattr(getattr(found[0].task, "config", None), "lowercase", False):
+    first = systems[0]
+    metric = f"sacrebleu-{first.task.tokenization}"
+    if getattr(getattr(first.task, "config", None), "lowercase", False):
         metric += "-lc"
-    compared = paired_test(
-        systems, [("validation set", found[0].references)], "paired-bootstrap", [metric]
-    )
-    return [each.p_value for each in compared]
+    named = [(str(number), system.outputs) for number, system in enumerate(systems)]
+    references = [("validation set", first.references)]
+    comparisons = paired_test(named, references, "paired-bootstrap", [metric])
+    return [comparison.p_value for comparison in comparisons]
 
 
 def by_length(
@@ -210,13 +225,15 @@ def by_length(
     """Return the task's first measure by the number of tokens of the reference."""
     groups: dict[int, list[int]] = {}
     for line, reference in enumerate(references):
-        groups.setdefault(bisect_left(LENGTHS, len(task.encode_target(reference))), []).append(line)
+        group = bisect_left(LENGTHS, len(task.encode_target(reference)))
+        groups.setdefault(group, []).append(line)
     rows = []
     for group, lines in sorted(groups.items()):
         expected = [references[i] for i in lines]
-        values = [
-            task.evaluate([each[i] for i in lines], expected)[task.measures[0]] for each in outputs
-        ]
+        values = []
+        for system in outputs:
+            scores = task.evaluate([system[i] for i in lines], expected)
+            values.append(scores[task.measures[0]])
         rows.append({"group": label(group, LENGTHS, 1), "count": len(lines), "values": values})
     return rows
 
@@ -224,50 +241,51 @@ def by_length(
 def by_frequency(
     outputs: Sequence[Sequence[str]], references: Sequence[str], training: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Return F1 in percent of the words of each frequency. A word is right as often as the
-    reference has it.
+    """Return F1 in percent of the words of each frequency in training.
+
+    A word of an output is right as often as the reference has it.
     """
 
     def grouped(lines: Iterable[Counter[str]]) -> Counter[int]:
         """Return the number of words in each group."""
-        return Counter(
-            bisect_left(FREQUENCIES, training.get(word, 0))
-            for words in lines
-            for word in words.elements()
-        )
+        groups: Counter[int] = Counter()
+        for words in lines:
+            for word, count in words.items():
+                groups[bisect_left(FREQUENCIES, training.get(word, 0))] += count
+        return groups
 
-    expected = [Counter(words) for words in words_of(references)]
+    expected = [Counter(words) for words in tokenized(references)]
     wanted = grouped(expected)
-    columns = []
+    f1: dict[int, list[float]] = {group: [] for group in sorted(wanted)}  # a value for each system
     for lines in outputs:
-        written = [Counter(words) for words in words_of(lines)]
+        written = [Counter(words) for words in tokenized(lines)]
         right = grouped(words & gold for words, gold in zip(written, expected, strict=True))
         all_written = grouped(written)
-        columns.append(
-            {group: 200 * right[group] / (wanted[group] + all_written[group]) for group in wanted}
-        )
-    return [
-        {
-            "group": label(group, FREQUENCIES, 0),
-            "count": wanted[group],
-            "values": [each[group] for each in columns],
-        }
-        for group in sorted(wanted)
-    ]
+        for group, values in f1.items():
+            values.append(200 * right[group] / (wanted[group] + all_written[group]))
+    rows = []
+    for group, values in f1.items():
+        name = label(group, FREQUENCIES, 0)
+        rows.append({"group": name, "count": wanted[group], "values": values})
+    return rows
 
 
 def training_words(validated: Validated) -> Counter[str]:
     """Count the words of training targets, decoded from their ids."""
     corpus, task = validated.corpus, validated.task
     lines = (task.decode_target(corpus.target(i).tolist(), "") for i in counted_sentences(corpus))
-    return Counter(word for words in words_of(lines) for word in words)
+    counts: Counter[str] = Counter()
+    for words in tokenized(lines):
+        counts.update(words)
+    return counts
 
 
 def counted_sentences(corpus: Corpus) -> range:
-    return range(0, len(corpus), max(1, -(-len(corpus) // COUNTED)))
+    distance = -(-len(corpus) // COUNTED)
+    return range(0, len(corpus), max(1, distance))
 
 
-def words_of(lines: Iterable[str]) -> Iterable[list[str]]:
+def tokenized(lines: Iterable[str]) -> Iterable[list[str]]:
     """Return the words of lines, as sacreBLEU's tokenization 13a splits them."""
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
@@ -279,5 +297,8 @@ def label(group: int, bounds: Sequence[int], lowest: int) -> str:
     """Return the range of a group: `1 to 10`, `4`, `more than 60`."""
     if group == len(bounds):
         return f"more than {bounds[-1]:,}"
-    first = bounds[group - 1] + 1 if group else lowest
-    return f"{first:,}" if first == bounds[group] else f"{first:,} to {bounds[group]:,}"
+    first = lowest if group == 0 else bounds[group - 1] + 1
+    last = bounds[group]
+    if first == last:
+        return f"{last:,}"
+    return f"{first:,} to {last:,}"

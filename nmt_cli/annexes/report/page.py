@@ -31,9 +31,8 @@ def page(heading: str, about: str, parts: Sequence[str], data: Any) -> bytes:
         "script": "\n".join(file(f"{part}.js") for part in ("shared", *parts)),
         "data": embedded(data),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], file("page.html")).encode(
-        errors="replace"
-    )  # names of files may be any bytes
+    html = re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], file("page.html"))
+    return html.encode(errors="replace")  # names of files may be any bytes
 
 
 def file(name: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run_directory import METRICS, SUMMARY, read_config
 
 CURVES = ("loss", "nll", "perplexity", "lr", "target_tokens_per_second", "gradient_norm")
-"""Figures of training whose curves are shown; all figures of validation are, too."""
+"""Figures of training whose curves are shown. All figures of validation are shown, too."""
 
 FIGURES = {
     "steps": "updates",
@@ -34,21 +34,18 @@ FIGURES = {
     "device_hours": "device hours",
     "origin_of_these_rates": "origin of the rates",
 }
-"""Figures of a run, and what a report calls them. Those of a run's best validation are shown, too.
-"""
-
+"""Figures of a run, and what a report calls them. The best validation's figures are shown, too."""
 
 RESUME = "Resume the run to have it mended."
 
 POINTS = 2000
-"""Lines of metrics, at most, in the curves of a run, and those with a validation."""
+"""Lines of metrics, at most, in the curves of a run, beside the lines with a validation."""
 
 MOST_MEASURES = 20
-"""Figures of validation, at most, whose curves are shown. A stranger's file could have a name in
-each line.
-"""
+"""Figures of validation with a curve, at most: each line of a stranger's file may have a new one."""
 
 LARGEST_METRICS = 1 << 28  # bytes
+REQUIRED = {"step", "training_seconds", "target_tokens"}  # in each line of metrics
 
 
 @dataclass(frozen=True)
@@ -64,14 +61,19 @@ class RunFiles:
     def name(self) -> str:
         return str(self.path)
 
-    def shown(self) -> dict[str, Any]:
+    def for_page(self) -> dict[str, Any]:
         """Return what a page shows of the run; errors as `as_object`."""
-        return self._checked(
-            figures=self.readable_figures,
-            settings=lambda: {name: readable(value) for name, value in self.settings().items()},
-            curves=self.curves,
-            prepared=self.prepared,
-        )
+        with self._damage_explained():
+            settings = {name: readable(value) for name, value in self.settings().items()}
+            return _as_json(
+                {
+                    "name": self.name,
+                    "figures": self.readable_figures(),
+                    "settings": settings,
+                    "curves": self.curves(),
+                    "prepared": self.prepared(),
+                }
+            )
 
     def as_object(self) -> dict[str, Any]:
         """Return the figures and the settings for other programs.
@@ -79,12 +81,14 @@ class RunFiles:
         Raises:
             UsageError: a file of the run is damaged.
         """
-        return self._checked(figures=self.figures, settings=self.settings)
+        with self._damage_explained():
+            content = {"name": self.name, "figures": self.figures(), "settings": self.settings()}
+            return _as_json(content)
 
-    def _checked(self, **parts: Callable[[], Any]) -> dict[str, Any]:
+    @contextmanager
+    def _damage_explained(self) -> Iterator[None]:
         try:
-            content = {name: part() for name, part in parts.items()}
-            json.dumps(content, allow_nan=False)  # raises ValueError for numbers that JSON lacks
+            yield
         except (
             AttributeError,
             LookupError,
@@ -96,12 +100,9 @@ class RunFiles:
             raise UsageError(
                 f"{self.path}: a file of the run is damaged: {shown(error)}. {RESUME}"
             ) from error
-        return {"name": self.name, **content}
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the run by name: those of its summary, or of a run that goes on, so
-        far.
-        """
+        """Return the figures of the run by name, those of its summary if it has ended."""
         last = self.metrics[-1]
         values = {
             **last,
@@ -112,13 +113,12 @@ class RunFiles:
             **self.best(),
             **self.summary,
         }
-        names = [
-            *FIGURES,
-            "best_step",
-            *(name for name in values if name.startswith("best_validation_")),
-        ]
-        known = {name: values[name] for name in names if values.get(name) not in (None, math.inf)}
-        return {"ended": bool(self.summary), **known}
+        of_best = [name for name in values if name.startswith("best_validation_")]
+        figures: dict[str, Any] = {"ended": bool(self.summary)}
+        for name in (*FIGURES, "best_step", *of_best):
+            if values.get(name) not in (None, math.inf):
+                figures[name] = values[name]
+        return figures
 
     def best(self) -> dict[str, Any]:
         """Return the figures of the best validation in the metrics, as a summary names them."""
@@ -128,8 +128,8 @@ class RunFiles:
             return {}
         choose = min if measure == "validation_loss" else max
         best = choose(lines, key=lambda line: line[measure])
-        figures = {f"best_{name}": best[name] for name in best if name.startswith("validation_")}
-        return {**figures, "best_step": best["step"]}
+        validation = [name for name in best if name.startswith("validation_")]
+        return {**{f"best_{name}": best[name] for name in validation}, "best_step": best["step"]}
 
     def readable_figures(self) -> dict[str, str]:
         """Return the figures of the run, as a page names them."""
@@ -140,12 +140,11 @@ class RunFiles:
             texts["training time"] += ", not ended"
         for name, value in figures.items():
             if name.startswith("best_validation_"):
-                texts[name.replace("_", " ")] = (
-                    f"{readable(value)} at update {figures['best_step']:,}"
-                )
-        return texts | {
-            name: readable(value) for name, value in self.config.get("environment", {}).items()
-        }
+                update = f"{figures['best_step']:,}"
+                texts[name.replace("_", " ")] = f"{readable(value)} at update {update}"
+        for name, value in self.config.get("environment", {}).items():
+            texts[name] = readable(value)
+        return texts
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, such as `model.d_ff`."""
@@ -155,14 +154,15 @@ class RunFiles:
         return about | flatten(sections, self.name)
 
     def curves(self) -> dict[str, list[float | None]]:
-        """Return columns by name: step, hours, tokens (of the target), and what was measured there."""
-        every = -(-len(self.metrics) // POINTS)
-        lines = [
-            line
-            for i, line in enumerate(self.metrics)
-            if i % every == 0 or "validation_loss" in line
-        ]
-        validated = {name for line in lines for name in line if name.startswith("validation_")}
+        """Return columns by name: step, hours, target tokens, and figures of these steps."""
+        interval = -(-len(self.metrics) // POINTS)
+        lines = []
+        for i, line in enumerate(self.metrics):
+            if i % interval == 0 or "validation_loss" in line:
+                lines.append(line)
+        validated: set[str] = set()
+        for line in lines:
+            validated.update(name for name in line if name.startswith("validation_"))
         columns = {
             "step": [line["step"] for line in lines],
             "hours": [rounded(line["training_seconds"] / 3600) for line in lines],
@@ -174,21 +174,21 @@ class RunFiles:
         return columns
 
     def prepared(self) -> dict[str, dict[str, Any]]:
-        """Return what `nmt prepare` read, dropped and kept, by data and split; nothing of data that
-        are missing.
+        """Return what `nmt prepare` read, dropped and kept, by data and split.
+
+        Data that are missing or damaged are left out.
         """
-        found: dict[str, dict[str, Any]] = {}
+        all_counts: dict[str, dict[str, Any]] = {}
         for text in self.config["data"].get("paths", [self.config["data"]["path"]]):
             path, _ = weighted(text)
-            with contextlib.suppress(
-                DataError, AttributeError, LookupError, TypeError
-            ):  # missing, or damaged
+            with suppress(DataError, AttributeError, LookupError, TypeError):
                 splits = read_manifest(Path(path))["splits"]
-                found |= {f"{path}, {split}": counts(about) for split, about in splits.items()}
-        return found
+                all_counts |= {f"{path}, {split}": counts(splits[split]) for split in splits}
+        return all_counts
 
 
 def counts(split: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of a split's entry in the manifest, as a page names them."""
     return {
         "read": split["read"],
         "dropped": split.get("dropped", {}),
@@ -210,30 +210,39 @@ def read_run(path: Path) -> RunFiles:
     metrics = metrics_of(path / METRICS)
     if not metrics:
         raise UsageError(f"{path}: nothing to report: the run has logged nothing yet")
-    summary = read_object(path / SUMMARY, UsageError, RESUME) if (path / SUMMARY).exists() else {}
-    goes_on = summary.get("steps") != metrics[-1]["step"]  # after its end it was resumed
-    return RunFiles(path, config, metrics, {} if goes_on else summary)
+    summary: Mapping[str, Any] = {}
+    if (path / SUMMARY).exists():
+        summary = read_object(path / SUMMARY, UsageError, RESUME)
+    if summary.get("steps") != metrics[-1]["step"]:
+        summary = {}  # of an end before the run was resumed
+    return RunFiles(path, config, metrics, summary)
 
 
 def metrics_of(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines; a run that goes on may be writing the last one."""
+    """Return the complete lines. A run that goes on may be writing the last one."""
     if not path.exists():
         return []
     check_regular(path, LARGEST_METRICS)
+    metrics = []
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-        metrics = [json.loads(line, parse_constant=lambda name: None) for line in lines]
-        if not all(
-            {"step", "training_seconds", "target_tokens"} <= line.keys() for line in metrics
-        ):
-            raise ValueError("a line without step, training_seconds or target_tokens")
+        for text in path.read_bytes().split(b"\n")[:-1]:
+            line = json.loads(text, parse_constant=lambda name: None)
+            if not line.keys() >= REQUIRED:
+                raise ValueError("a line without step, training_seconds or target_tokens")
+            metrics.append(line)
     except (AttributeError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: damaged: {error}. {RESUME}") from error
     return metrics
 
 
 def rounded(value: Any) -> float | None:
-    """Return a number with five digits. JSON has no other than finite ones."""
-    return (
-        float(f"{value:.5g}") if isinstance(value, (int, float)) and math.isfinite(value) else None
-    )
+    """Return a number with five digits, or None for anything else, and what JSON lacks."""
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        return float(f"{value:.5g}")
+    return None
+
+
+def _as_json(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content; raise ValueError or TypeError if JSON lacks a value of it."""
+    json.dumps(content, allow_nan=False)
+    return content

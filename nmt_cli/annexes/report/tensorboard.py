@@ -18,7 +18,7 @@ from nmt_cli.training.observers import Observer
 if TYPE_CHECKING:
     from nmt_cli.training.run import Run
 
-RECORD = ".tensorboard"  # in the run; has what the names of the run's event files end with
+RECORD = ".tensorboard"  # in the run; has the ending of the names of its event files
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class TensorBoardConfig:
 
 @register("observer", "tensorboard", TensorBoardConfig)
 class TensorBoard(Observer):
-    """Writes to RUN/tensorboard, at first all lines of metrics.jsonl anew, because a resumed run
-    repeats steps.
+    """Writes the metrics to RUN/tensorboard.
 
-    Files of other runs may be there: RUN/.tensorboard has the ending of the run's own, which are
-    deleted.
+    At first it deletes the run's files and writes all lines of metrics.jsonl anew, because a
+    resumed run repeats steps. Files of other runs may be there. RUN/.tensorboard has the ending of
+    the run's files.
     """
 
     def __init__(self, config: TensorBoardConfig, run: Run) -> None:
@@ -62,21 +62,22 @@ class TensorBoard(Observer):
         for name, value in record.items():
             if isinstance(value, (int, float)) and name != "step":
                 short = name.removeprefix("validation_")
-                self.writer.add_scalar(
-                    f"{'train' if short == name else 'validation'}/{short}", value, record["step"]
-                )
+                section = "train" if short == name else "validation"
+                self.writer.add_scalar(f"{section}/{short}", value, record["step"])
         self.writer.flush()
 
 
 def _ending(run: Path) -> str:
-    """Return the recorded ending of the files of `run`, or for the first time a random one, which
-    is recorded.
+    """Return the recorded ending of a run's files. The first time, record a random one.
 
-    A copy of a run whose RUN/tensorboard is a link gets an ending of its own: the files there are
-    the original's.
+    A copy of a run whose RUN/tensorboard is a link gets another ending: the files there are the
+    original's.
     """
-    record, directory = run / RECORD, str(run.stat().st_ino)
-    known = record.read_text(encoding="utf-8", errors="replace") if record.exists() else ""
+    record = run / RECORD
+    directory = str(run.stat().st_ino)  # another one for a copy
+    known = ""
+    if record.exists():
+        known = record.read_text(encoding="utf-8", errors="replace")
     recorded = re.fullmatch(r"(\.nmt-[0-9a-f]{16}) (\d+)", known)
     if recorded and (recorded[2] == directory or not (run / "tensorboard").is_symlink()):
         return recorded[1]

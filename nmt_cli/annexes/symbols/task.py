@@ -1,7 +1,7 @@
 """The translation task with symbols in its lines, and tags before source lines.
 
-Tags are symbols. They are named after the prefix of text (`corpus@<bt>`) or stand in columns of
-tables (`--tags`).
+Tags are symbols. They stand after the prefix of text (`corpus@<bt>`) or in columns of tables
+(`--tags`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,16 @@ class TaggedLines(ParallelLines):
     known: frozenset[str] | None  # other tags of columns are left out
 
     def lines(self) -> Iterator[tuple[str, str, str]]:
-        for (source, target, place), tags in zip(
-            self.block.lines(), self.tags_of_lines(), strict=True
-        ):
-            before = [tag for tag in tags if self.known is None or tag in self.known]
-            if self.tag:
-                before.insert(0, self.tag)
-            yield " ".join([*before, source]) if source.strip() else source, target, place
+        tagged = zip(self.block.lines(), self.tags_of_lines(), strict=True)
+        for (source, target, place), tags in tagged:
+            if source.strip():
+                before = [self.tag] if self.tag else []
+                before += [tag for tag in tags if self.known is None or tag in self.known]
+                source = " ".join([*before, source])
+            yield source, target, place
 
     def tags_of_lines(self) -> list[list[str]]:
-        """Return the tags in the columns of each line: those of `V;PST` are `<V>` and `<PST>`."""
+        """Return the tags in the columns of each line: `V;PST` is `<V>` and `<PST>`."""
         if not self.columns or not isinstance(self.block, TableLines):
             return [[] for _ in range(self.size)]
         tags_of_lines = []
@@ -88,20 +89,28 @@ class TranslationWithSymbols(TranslationTask):
         if config.tags and not re.fullmatch(r"[1-9]\d{0,4}(,[1-9]\d{0,4})*", config.tags):
             raise UsageError(f"--tags {config.tags}: expected numbers of columns from 1, as in 3,4")
         self._symbols = symbols_of(config.symbols)
-        self._tag_columns = tuple(map(int, config.tags.split(","))) if config.tags else ()
+        self._tag_columns: tuple[int, ...] = ()
+        if config.tags:
+            self._tag_columns = tuple(map(int, config.tags.split(",")))
         self._known_tags: frozenset[str] | None = None  # None: all
         self.tag = ""  # symbols before each line to translate
 
     @property
     def symbols(self) -> list[str]:
-        return self._symbols.names if self._symbols else []
+        if self._symbols is None:
+            return []
+        return self._symbols.names
 
     @property
     def never_generated(self) -> int:
-        return 0 if self.config.generate_symbols else len(self.symbols)
+        if self.config.generate_symbols:
+            return 0
+        return len(self.symbols)
 
     def text_of(self, line: str) -> str:
-        return self._symbols.without(line) if self._symbols else line
+        if self._symbols is None:
+            return line
+        return self._symbols.without(line)
 
     def files(self, prefix: str) -> list[Path]:
         return super().files(untagged(prefix)[0])
@@ -112,50 +121,46 @@ class TranslationWithSymbols(TranslationTask):
         where, tag = untagged(prefix)
         if tag:
             check_tag(tag, self.symbols, f"{self.files(where)[0]}@{tag}")
+        columns, known = self._tag_columns, self._known_tags
         for block in super().blocks(where, consumed):
-            if tag or self._tag_columns:
-                yield TaggedLines(
-                    block.names,
-                    block.blocks,
-                    block.first,
-                    block.size,
-                    block,
-                    tag,
-                    self._tag_columns,
-                    self._known_tags,
-                )
+            if tag or columns:
+                lines = block.names, block.blocks, block.first, block.size
+                yield TaggedLines(*lines, block, tag, columns, known)
             else:
                 yield block
 
     def look_ahead(self, training: Iterable[str], held_out: Iterable[str], adopted: bool) -> None:
         """Make symbols of the values in columns of tags, unless vocabularies are `adopted`."""
-        if self._tag_columns:
-            new = self._new_tags(training)
-            if adopted and new:
-                raise UsageError(
-                    f"--tags: {' '.join(sorted(new)[:8])} are no symbols of --subwords-from"
-                )
-            self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(new)]))
-            self._symbols = symbols_of(self.config.symbols)
-            if others := self._new_tags(held_out):
-                warn(
-                    f"--tags: {len(others)} left out, which no training line has, such as "
-                    f"{min(others)}"
-                )
-            self._known_tags = frozenset(self.symbols)
+        if not self._tag_columns:
+            return
+        new = self._new_tags(training)
+        if adopted and new:
+            raise UsageError(
+                f"--tags: {' '.join(sorted(new)[:8])} are no symbols of --subwords-from"
+            )
+        self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(new)]))
+        self._symbols = symbols_of(self.config.symbols)
+        unknown = self._new_tags(held_out)
+        if unknown:
+            warn(
+                f"--tags: {len(unknown)} left out, which no training line has, such as "
+                f"{min(unknown)}"
+            )
+        self._known_tags = frozenset(self.symbols)
 
     def _new_tags(self, prefixes: Iterable[str]) -> set[str]:
-        blocks = [block for prefix in prefixes for block in self.blocks(prefix)]
-        tagged = [block for block in blocks if isinstance(block, TaggedLines)]
-        return {tag for block in tagged for tags in block.tags_of_lines() for tag in tags} - set(
-            self.symbols
-        )
+        """Return the tags in text that are no symbols yet."""
+        tags: set[str] = set()
+        for prefix in prefixes:
+            for block in self.blocks(prefix):
+                if isinstance(block, TaggedLines):
+                    tags.update(chain.from_iterable(block.tags_of_lines()))
+        return tags.difference(self.symbols)
 
     def rejection(self, example: Example) -> str | None:
         if self._symbols:
-            example = Example(
-                self.text_of(example.source), self.text_of(example.target), example.place
-            )
+            source, target = self.text_of(example.source), self.text_of(example.target)
+            example = example._replace(source=source, target=target)
         return super().rejection(example)
 
     def normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
@@ -173,7 +178,9 @@ class TranslationWithSymbols(TranslationTask):
 
     def encode_source(self, line: str) -> list[int]:
         ids = super().encode_source(line)
-        return super().encode_source(f"{self.tag} {line}") if self.tag and ids else ids
+        if self.tag and ids:  # an empty line stays empty
+            return super().encode_source(f"{self.tag} {line}")
+        return ids
 
     def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
         count = len(self.symbols)
@@ -182,24 +189,22 @@ class TranslationWithSymbols(TranslationTask):
                 f"--vocab-size {self.config.vocab_size} has no place for words beside {count} "
                 "symbols"
             )
-        return super().learned(self._symbols.texts(lines) if self._symbols else lines, count)
+        if self._symbols:
+            lines = self._symbols.texts(lines)
+        return super().learned(lines, reserved=count)
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         self._symbols = symbols_of(self.config.symbols)
         super().adopt_vocabularies(saved)
 
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
-        """Use these vocabularies, with the symbols; without `separate_vocabularies`, they must be
-        the same.
-        """
+        """Use these vocabularies, with the symbols."""
         super().set_vocabularies(source, target)
         self._with_symbols = source, target
         if self._symbols and not source.lists_symbols:
-            first = WithSymbols(source, self._symbols)
-            self._with_symbols = (
-                first,
-                first if source is target else WithSymbols(target, self._symbols),
-            )
+            new_source = WithSymbols(source, self._symbols)
+            new_target = new_source if target is source else WithSymbols(target, self._symbols)
+            self._with_symbols = new_source, new_target
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         return self._with_symbols
@@ -216,24 +221,22 @@ class TagConfig:
 
 @register("encoding", "tagged", TagConfig)
 def with_tag(config: TagConfig, *, task: Task) -> Task:
-    """Return the task with a tag before each line to translate; raise UsageError if it has no such
-    symbols.
-    """
+    """Return the task with a tag before each line; raise UsageError if it has no such symbols."""
+    tag = config.tag or ""
+    symbols = task.symbols if isinstance(task, TranslationWithSymbols) else []
+    check_tag(tag, symbols, f"--tag {tag}")
     tagged: Any = copy(task)
-    tagged.tag = config.tag or ""
-    check_tag(
-        tagged.tag,
-        task.symbols if isinstance(task, TranslationWithSymbols) else [],
-        f"--tag {tagged.tag}",
-    )
+    tagged.tag = tag
     return tagged  # type: ignore[no-any-return]
 
 
 def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
     """Raise UsageError unless all words of `tag` are symbols."""
+    known = "There are none"
+    if symbols:
+        known = f"The symbols are {', '.join(symbols)}"
     for name in tag.split():
         if name not in symbols:
-            known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
             raise UsageError(
                 f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols"
             )

@@ -1,5 +1,4 @@
-"""Symbols such as the tags <2de> and <bt>: one id each, wherever they stand in a line, and never
-changed.
+"""Symbols such as the tags <2de> and <bt>: one id each, anywhere in a line, never changed.
 
 They are words of their own: the text on each side of one has the ids that it would have as a line,
 and `decode` puts a space on both sides.
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
@@ -41,10 +40,8 @@ class Symbols:
                 )
         self.names = list(names)
         self.numbers = {name: number for number, name in enumerate(names)}
-        longest_first = sorted(names, key=len, reverse=True)
-        self._pattern = re.compile(
-            f"[ {SPACE}]*({'|'.join(map(re.escape, longest_first))})[ {SPACE}]*"
-        )
+        any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+        self._pattern = re.compile(f"[ {SPACE}]*({any_name})[ {SPACE}]*")
 
     def split(self, line: str) -> list[str]:
         """Return the text before the first symbol, the symbol, the text after it, and so on."""
@@ -54,17 +51,18 @@ class Symbols:
         self, lines: Sequence[str], change: Callable[[Sequence[str]], Iterable[str]]
     ) -> list[str]:
         """Return the lines with their text, but not their symbols, changed."""
-        parts = list(map(self.split, lines))
-        changed = change([text for part in parts for text in part[::2]])
+        split_lines = [self.split(line) for line in lines]
+        texts = [text for parts in split_lines for text in parts[::2]]
         # Text that has become a symbol, as <BT> in lower case, stays text.
-        texts = iter(
-            self._pattern.sub(lambda found: found[0].replace("<", "< "), text) for text in changed
-        )
-        for part in parts:
-            part[::2] = [next(texts) for _ in part[::2]]
-        return [" ".join(filter(None, part)) if len(part) > 1 else part[0] for part in parts]
+        changed = (self._pattern.sub(_divided, text) for text in change(texts))
+        changed_lines = []
+        for parts in split_lines:
+            parts[::2] = islice(changed, len(parts[::2]))
+            changed_lines.append(" ".join(filter(None, parts)) if len(parts) > 1 else parts[0])
+        return changed_lines
 
     def without(self, line: str) -> str:
+        """Return the text of the line beside its symbols."""
         return " ".join(filter(None, self.split(line)[::2]))
 
     def texts(self, lines: Iterable[str]) -> Iterator[str]:
@@ -72,11 +70,17 @@ class Symbols:
         return (text for line in lines for text in self.split(line)[::2] if text)
 
 
+def _divided(symbol: re.Match[str]) -> str:
+    return symbol[0].replace("<", "< ")
+
+
 class WithSymbols(Vocabulary):
-    """A vocabulary and, after its ids, those of symbols."""
+    """A vocabulary of words with symbols, whose ids follow the words' ids."""
 
     def __init__(self, words: Vocabulary, symbols: Symbols) -> None:
-        self.words, self.symbols, self.kind = words, symbols, words.kind
+        self.words = words
+        self.symbols = symbols
+        self.kind = words.kind
 
     def __len__(self) -> int:
         return len(self.words) + len(self.symbols.names)
@@ -89,42 +93,48 @@ class WithSymbols(Vocabulary):
 
     def encoded_apart(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
         """Return the ids of a line, of which `encode` encodes the text beside symbols."""
-        parts = self.symbols.split(text)
-        ids = [*encode(parts[0])]
-        for name, following in zip(parts[1::2], parts[2::2], strict=True):
-            ids += [self._id(name), *encode(following)]
+        first, *rest = self.symbols.split(text)
+        ids = list(encode(first))
+        for name, following in zip(rest[::2], rest[1::2], strict=True):
+            ids.append(self._id(name))
+            ids += encode(following)
         return ids
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
         import numpy as np  # not at the top: help of commands comes sooner without it
 
-        parts = list(map(self.symbols.split, lines))
-        texts = [text for part in parts for text in part[::2]]
-        if len(texts) == len(lines):
+        split_lines = [self.symbols.split(line) for line in lines]
+        texts = [text for parts in split_lines for text in parts[::2]]
+        if len(texts) == len(lines):  # no symbols
             return self.words.encode_lines(lines)
         ids, lengths = self.words.encode_lines(texts)
-        symbols = [self._id(name) for part in parts for name in part[1::2]]
-        texts_of_line = np.array([len(part[::2]) for part in parts])
-        ends = np.cumsum(texts_of_line)
-        # The last text of a line has no symbol after it.
-        before_symbols = np.delete(np.cumsum(lengths), ends - 1)
-        sizes = np.add.reduceat(lengths, ends - texts_of_line) + texts_of_line - 1
-        return np.insert(ids, before_symbols, symbols), sizes
+        symbols = [self._id(name) for parts in split_lines for name in parts[1::2]]
+        texts_in_line = np.array([len(parts[::2]) for parts in split_lines])
+        ends = np.cumsum(texts_in_line)
+        # A symbol follows each text but the last one of a line.
+        places = np.delete(np.cumsum(lengths), ends - 1)
+        symbols_in_line = texts_in_line - 1
+        sizes = np.add.reduceat(lengths, ends - texts_in_line) + symbols_in_line
+        return np.insert(ids, places, symbols), sizes
 
     def decode(self, ids: Sequence[int]) -> str:
-        runs = groupby(self._checked(ids), lambda i: i >= len(self.words))
-        texts = (
-            " ".join(self.pieces(list(run))) if symbols else self.words.decode(list(run))
-            for symbols, run in runs
-        )
+        texts = []
+        for are_symbols, run in groupby(self._checked(ids), lambda i: i >= len(self.words)):
+            if are_symbols:
+                texts += self.pieces(list(run))
+            else:
+                texts.append(self.words.decode(list(run)))
         return " ".join(texts)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         size = len(self.words)
-        return [
-            self.symbols.names[i - size] if i >= size else self.words.pieces([i])[0]
-            for i in self._checked(ids)
-        ]
+        pieces = []
+        for i in self._checked(ids):
+            if i < size:
+                pieces += self.words.pieces([i])
+            else:
+                pieces.append(self.symbols.names[i - size])
+        return pieces
 
     def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
         sample = make(self.words)
@@ -140,5 +150,7 @@ class WithSymbols(Vocabulary):
 
 @lru_cache
 def symbols_of(names: str) -> Symbols | None:
-    """Return the symbols that `names` has, with commas between them; None if it is empty."""
-    return Symbols([name.strip() for name in names.split(",")]) if names else None
+    """Return the symbols whose names have commas between them, or None for no names."""
+    if not names:
+        return None
+    return Symbols([name.strip() for name in names.split(",")])

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import nmt_cli
 from nmt_cli.annexes.report import attention
-from nmt_cli.annexes.report.attention import KINDS, packed, readable, sentences_of
+from nmt_cli.annexes.report.attention import KINDS, compressed, sentences_of, shown_tokens
 from nmt_cli.annexes.report.page import embedded, page
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
@@ -96,7 +96,7 @@ def page_of(
     ids=["sentencepiece", "subword-nmt", "words like special symbols", "invisible"],
 )
 def test_readable_tokens(ids: list[int], pieces: list[str], expected: str) -> None:
-    assert " ".join(f"{token.text}/{token.kind}" for token in readable(ids, pieces)) == expected
+    assert " ".join(f"{token.text}/{token.kind}" for token in shown_tokens(ids, pieces)) == expected
 
 
 @given(st.text() | st.sampled_from(["</script>", "<!--<script>", "]]>", "\u2028", "\ud800"]))
@@ -109,7 +109,7 @@ def test_any_text_survives_and_begins_no_tag(text: str) -> None:
 def test_weights_are_kept_within_half_a_step_of_their_roots() -> None:
     weights = torch.rand(2, 3, 4, 5) ** 6
     more = torch.tensor([[0.0, 1.0, 0.25]], dtype=torch.bfloat16)
-    got = unpacked(packed([weights, more]))
+    got = unpacked(compressed([weights, more]))
     torch.testing.assert_close(
         got[:120].view_as(weights).sqrt(), weights.sqrt(), atol=0.5 / 255 + 1e-6, rtol=0
     )

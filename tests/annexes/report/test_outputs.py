@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.annexes.report.outputs import LENGTHS, by_frequency, changes, evenly, label
+from nmt_cli.annexes.report.outputs import LENGTHS, Stage, by_frequency, changes, evenly, label
 
 
 def test_f1_of_words_by_frequency_is_as_counted_by_hand() -> None:
@@ -46,7 +45,7 @@ def test_evenly_keeps_order_and_both_ends(items: list[int], most: int) -> None:
 
 
 def test_only_changes_are_stages() -> None:
-    stages: list[Any] = [(1, "a"), (2, "a"), (3, "b"), (4, "a")]
+    stages = [Stage(1, "a"), Stage(2, "a"), Stage(3, "b"), Stage(4, "a")]
     assert changes(stages) == [(1, "a"), (3, "b"), (4, "a")]
 
 

@@ -221,12 +221,12 @@ def test_metrics_that_cannot_be_read_are_refused(copy: Path, content: str, messa
 def test_what_is_not_a_number_in_the_metrics_is_refused(copy: Path, name: str, value: str) -> None:
     (copy / "metrics.jsonl").write_text(re.sub(rf'("{name}": )[^,}}]+', rf"\g<1>{value}", LINE))
     with pytest.raises(UsageError, match="damaged"):
-        read_run(copy).shown()
+        read_run(copy).for_page()
 
 
 def test_numbers_that_json_lacks_are_no_error_in_a_step(copy: Path) -> None:
     (copy / "metrics.jsonl").write_text(LINE.replace('"step": 1', '"step": NaN'))
-    content = read_run(copy).shown()
+    content = read_run(copy).for_page()
     json.dumps(content, allow_nan=False)
     assert content["curves"]["step"] == [None]
     assert "updates" not in content["figures"]
@@ -243,7 +243,7 @@ def test_a_manifest_with_numbers_that_json_lacks_is_refused(
     config["data"]["paths"] = [str(tmp_path / "data")]
     (copy / "config.json").write_text(json.dumps(config))
     with pytest.raises(UsageError, match="damaged"):
-        read_run(copy).shown()
+        read_run(copy).for_page()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
