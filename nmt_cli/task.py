@@ -46,7 +46,7 @@ class Task(ABC):
 
     @abstractmethod
     def files(self, prefix: str) -> list[Path]:
-        """Return the input files of `prefix`; raise a `DataError` if one is missing."""
+        """Return the input files of `prefix`. Raise a `DataError` if one is missing."""
 
     @abstractmethod
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
@@ -144,7 +144,7 @@ class Task(ABC):
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """Source and target language, where both sides are text; else None."""
+        """Source and target language, where both sides are text, or None."""
         return None
 
     @abstractmethod
@@ -185,14 +185,14 @@ class Task(ABC):
 
     @abstractmethod
     def decode_target(self, ids: Sequence[int], source: str) -> str:
-        """Return the output line for the ids of a hypothesis; `source` is the input line."""
+        """Return the output line for the ids of a hypothesis and its input line, `source`."""
 
     def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
         """Return the output line, with malformed outputs corrected, and repairs by kind."""
         return self.decode_target(ids, source), {}
 
     def drawing(self, text: str) -> Any:
-        """Return an output line as a rich renderable for terminals; None: print the line itself."""
+        """Return an output line as a rich renderable for terminals, or None to print the line."""
         return None
 
     def max_length(self, source_length: int) -> int:

@@ -76,7 +76,7 @@ class BatchPlan:
         return sorted({0}.union(*(change.begins for change in self.changes)))
 
     def full_epoch(self) -> int:
-        """Return the first epoch whose updates are as large as those of any."""
+        """Return the first epoch that has updates of the largest size."""
         return max(self.begins(), key=self.tokens)
 
     def epoch(self, number: int) -> Iterator[Indices]:
@@ -148,7 +148,7 @@ class BatchPlan:
         return self.parts or [Part(0, len(self.source_lengths), weight=1)]
 
     def _counts(self, epoch: int) -> tuple[Indices, Indices]:
-        """Return each part's sentences in an epoch, and what earlier epochs had of it beyond copies.
+        """Return each part's sentences in an epoch, and in earlier epochs beyond whole copies.
 
         Both are numbers of sentences, [parts]. A copy is all sentences of the part once.
         """

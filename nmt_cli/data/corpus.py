@@ -45,11 +45,11 @@ class Part(NamedTuple):
     end: int
     weight: float
     data: Path = Path()  # the prepared data that it is in
-    prefix: str = ""  # of its text, or the files of its text with tabs between; "" of all text
+    prefix: str = ""  # of its text, or its files with tabs between. All text: ""
 
 
 class Pairs(Protocol):
-    """Sentence pairs, such as those of a corpus."""
+    """Sentence pairs, such as a corpus."""
 
     source_lengths: Any  # [pairs]: tokens of each, EOS included
     target_lengths: Any  # [pairs]
@@ -275,7 +275,7 @@ class CorpusWriter:
             self._entry["sentences"] += len(lengths)
 
     def close(self) -> dict[str, Any]:
-        """Close the files; return the split's entry in the manifest."""
+        """Close the files, and return the split's entry in the manifest."""
         self._stack.close()
         for side, files in self._files.items():
             entries = self._entry[side]["files"] = {}
@@ -292,7 +292,7 @@ class CorpusWriter:
 
 
 def read_manifest(data: Path) -> dict[str, Any]:
-    """Return the manifest of prepared data; raise DataError if it is missing, damaged or unknown."""
+    """Return the manifest of prepared data. Raise DataError if it is missing or damaged."""
     path = data / MANIFEST
     if not data.exists():
         create = command_line("prepare", "--out", data)
@@ -319,7 +319,7 @@ def gathered(ids: Ids, offsets: Ids, indices: Indices) -> tuple[Ids, Indices]:
 
 
 def _parts(description: Mapping[str, Any], data: Path, sentences: int) -> list[Part]:
-    """Return the parts of the text; raise ValueError if they are wrong or not all of it."""
+    """Return the parts of the text. Raise ValueError if they are wrong or not all of it."""
     parts = []
     end = 0
     for entry in description.get("parts", [{"sentences": sentences, "weight": 1}]):

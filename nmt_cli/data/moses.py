@@ -72,7 +72,7 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
         return str(self._whole(line))
 
     def _word(self, key: str) -> str:
-        """Return the tokens of a word; "" if they depend on more than `key`.
+        """Return the tokens of a word, or "" if they depend on more than `key`.
 
         `key` is the word, and possibly a space and the first character of the next word. An
         apostrophe or a comma at the edge of a word depends on its neighbours, or on the line's end.

@@ -38,7 +38,7 @@ class Workers:
     """Worker processes, which start at the first use, for the body of a `with` statement.
 
     Args:
-        state: the first argument of every function; the processes share its memory.
+        state: the first argument of every function. The processes share its memory.
 
     Raises:
         NmtError: the system cannot start the processes. `map` raises it, too.
@@ -101,7 +101,7 @@ class Workers:
 def mapped(
     function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with `function(state, item)`, in order; raise errors as `Workers.map`."""
+    """Yield each item with `function(state, item)`, in order. Errors are as of `Workers.map`."""
     if workers <= 1:
         for item in items:
             yield item, function(state, item)
@@ -159,7 +159,7 @@ def _starting() -> Iterator[None]:
 
 
 def _start(state: Any) -> None:
-    """Prepare a worker process: leave the process group's signals to the parent, and end with it."""
+    """Prepare a worker process: leave signals of the group to its parent, and end with it."""
     global _state
     _state = state
     os.setpgid(0, 0)

@@ -32,11 +32,11 @@ from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, ragged
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
 
-LARGEST_FILE = 1 << 28  # bytes of a vocabulary; SentencePiece crashes at much larger ones
+LARGEST_FILE = 1 << 28  # bytes of a vocabulary. SentencePiece crashes at much larger ones
 LARGEST = (1 << 31) - 1  # entries of a vocabulary: what SentencePiece takes
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
-# SentencePiece's trainer skips a line with U+2585, and cuts the names of its pieces out of the text.
-# So lines are divided in these places.
+# SentencePiece's trainer skips a line with U+2585, and cuts the names of its pieces out of the
+# text. So lines are divided in these places.
 _RESERVED = re.compile("[\0\u2585]|(?<=<)(?=(?:pad|unk|s|/s|0x[0-9A-F]{2})>)")
 _LONGEST_CACHED_WORD = 64
 _LARGEST_CACHE = 1 << 18
@@ -77,7 +77,7 @@ class SentencePieces(Vocabulary):
 
     @cached_property
     def _faster(self) -> Callable[[Sequence[str]], Ragged] | None:
-        """A faster `encode_lines`, which nmt_cli/fast may have. None without it or with NMT_FAST=0."""
+        """A faster `encode_lines` of nmt_cli/fast. None without it or with NMT_FAST=0."""
         if os.environ.get("NMT_FAST") == "0" or not importlib.util.find_spec("nmt_cli.fast"):
             return None
         word_ids = importlib.import_module("nmt_cli.fast.text.word_ids")
@@ -148,7 +148,7 @@ class WordPieces(Listed):
 
     @cached_property
     def _contents(self) -> list[bytes]:
-        """The bytes that each id adds to a line. A character may consist of several ids, one a byte."""
+        """The bytes that each id adds to a line. A character may be several ids, a byte each."""
         contents = [text.encode() for text in self.texts]
         contents[UNK] = UNKNOWN_TEXT.encode()
         for byte, i in enumerate(self._byte_ids):
@@ -179,7 +179,7 @@ class WordPieces(Listed):
 
 
 class WholeTokens(Listed):
-    """One id for each token separated by spaces; a run of spaces decodes to one."""
+    """One id for each token separated by spaces. A run of spaces decodes to one space."""
 
     kind = "none"
 
@@ -226,7 +226,7 @@ def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
 
 
 def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
-    """Write the vocabulary to `folder`; return its entry for `load`, as JSON."""
+    """Write the vocabulary to `folder`, and return its entry for `load`, as JSON."""
     content = vocabulary.serialise()
     ending = "model" if isinstance(vocabulary, SentencePieces) else "json"
     name = f"{stem}.{ending}"
@@ -236,7 +236,7 @@ def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
 
 
 def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
-    """Load the vocabulary that `save` described; raise DataError if its file is missing or changed."""
+    """Load the vocabulary that `save` described. Raise DataError if its file is not as it was."""
     path = folder / Path(str(description["file"])).name  # never outside `folder`
     kind = str(description["kind"])
     check_regular(path, LARGEST_FILE)

@@ -111,7 +111,7 @@ def _normaliser(rule: str, version: int) -> Callable[[str], str]:
         return text.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3")
 
     def normalise_as_before(line: str) -> str:
-        """Keep the spaces, but remove a character at an end that becomes a space, as U+200B does."""
+        """Keep spaces, but remove a character at an end that becomes a space, as U+200B does."""
         text = str(normaliser.Normalize(line))
         if not line[:1].isspace():
             text = text.lstrip(" ")

@@ -36,9 +36,7 @@ class Vocabulary(ABC):
     def encode(self, text: str) -> list[int]: ...
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
-        """Return what `encode` returns for each line: all ids in one array, and the number of ids
-        in each line.
-        """
+        """Return the ids of all lines in one array, and the number of ids in each line."""
         return ragged([self.encode(line) for line in lines])
 
     def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
@@ -47,7 +45,7 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`; PAD, BOS and EOS have none, UNK has `UNKNOWN_TEXT`."""
+        """Return the text of `ids`. PAD, BOS and EOS have none, UNK has `UNKNOWN_TEXT`."""
 
     @abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -63,7 +61,7 @@ class Vocabulary(ABC):
         """Return the content of the vocabulary's file."""
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
-        """Return the ids as Python integers; raise DataError if one is out of range."""
+        """Return the ids as Python integers. Raise DataError if one is out of range."""
         size = len(self)
         numbers = [int(i) for i in ids]
         for i in numbers:

@@ -36,7 +36,7 @@ class Measure:
     """A metric, and how lines are prepared for it."""
 
     metric: str  # the short name
-    name: str  # the full name; "{language}" stands for the target language
+    name: str  # the full name, in which "{language}" stands for the target language
     kind: str = "BLEU"  # or CHRF or TER, or MODULE:FUNCTION of a metric that is not sacreBLEU's
     # Arguments of sacreBLEU's class, or of the function.
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Score:
 
     metric: str  # the short name, such as "bleu"
     name: str  # the full name
-    score: float  # 0 to 100 for BLEU and chrF; an error rate, such as TER, may exceed 100
+    score: float  # 0 to 100 for BLEU and chrF. An error rate, such as TER, may exceed 100
     signature: str  # everything that the score depends on, in sacreBLEU's notation
     system: str = ""  # a file
     # Of BLEU: precisions, brevity penalty, lengths in tokens.
@@ -175,7 +175,7 @@ def score(
         hypotheses: detokenized sentences.
         references: as many sentences, or several such lists.
         metrics: as in `measures_of`.
-        target_language: of the Moses tokenizer; with "de", `paper` splits compounds.
+        target_language: of the Moses tokenizer. With "de", `paper` splits compounds.
         sources: the source sentences, for metrics that are functions.
 
     Raises:

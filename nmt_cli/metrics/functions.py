@@ -1,4 +1,4 @@
-"""Metrics that are functions: those of annexes, and MODULE:FUNCTION of `nmt score --metric`.
+"""Metrics that are functions: of annexes, or MODULE:FUNCTION of `nmt score --metric`.
 
 A function is called with the hypotheses, the references and the sources, lists of strings, and a
 measure's settings by name. It returns a list with a number for each line, of which the score is the

@@ -29,10 +29,10 @@ _HIDDEN_SPACES = {
 
 
 def split_compounds(line: str) -> str:
-    """Turn `rich-text` into `rich ##AT##-##AT## text`, once over the bytes of the line, without
-    overlaps.
+    """Turn `rich-text` into `rich ##AT##-##AT## text`.
 
-    So the middle of `a-b-c` stays joined to `c`. The middle of `a-é-b`, two bytes long, does not.
+    This is done once over the bytes of the line, without overlaps. So the middle of `a-b-c` stays
+    joined to `c`. The middle of `a-é-b`, two bytes long, does not.
     """
     return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
 
@@ -57,7 +57,7 @@ def moses_tokenizer(language: str) -> Step:
 
 
 def punctuation_replacer(language: str) -> Step:
-    """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses. It leaves the German `„`."""
+    """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses, which leaves `„`."""
     from sacremoses import MosesPunctNormalizer
 
     return MosesPunctNormalizer().replace_unicode_punct  # type: ignore[no-any-return]
@@ -88,7 +88,7 @@ STEPS: dict[str, Callable[[str], Step]] = {
     "compounds": lambda language: split_compounds,
     "ascii-spaces": lambda language: lambda line: line.translate(_HIDDEN_SPACES),
 }
-"""Every step by name; given the language, it returns the function that is applied to each line."""
+"""Every step by name. Given the language, it returns the function that is applied to each line."""
 
 
 _WITHOUT_SPACES = {

@@ -15,7 +15,7 @@ TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """The score of one system by one metric, compared with the baseline, which is the first system."""
+    """The score of one system by one metric, compared with the baseline, the first system."""
 
     metric: str  # the short name
     name: str  # the full name
@@ -44,7 +44,7 @@ def paired_test(
         systems: the baseline first.
         metrics, target_language, sources: as in `nmt_cli.metrics.bleu.score`.
         test: a name of `TESTS`.
-        samples: resamples or trials; 0 means sacreBLEU's 1,000 resamples or 10,000 trials.
+        samples: resamples or trials. 0 means sacreBLEU's 1,000 resamples or 10,000 trials.
 
     Raises:
         UsageError: an unknown test or metric, or fewer than two systems.

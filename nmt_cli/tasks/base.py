@@ -1,4 +1,4 @@
-"""The base class of tasks with vocabularies: settings, `task.json`, and a probe of the tokenisation."""
+"""The base class of tasks with vocabularies: settings, `task.json`, a probe of the tokenisation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class VocabularyTask(Task):
 
     config_type: ClassVar[type[Any]]
     vocabulary_settings: ClassVar[Sequence[str]]
-    """Settings that determine the ids of a text. They are adopted together with the vocabularies."""
+    """Settings that determine the ids of a text. They are adopted with the vocabularies."""
     text_settings: ClassVar[Sequence[str]] = ()
     """The settings among them that change the text before it is split."""
     settings_before: ClassVar[Mapping[str, Any]] = {}
@@ -52,11 +52,11 @@ class VocabularyTask(Task):
 
     @abstractmethod
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
-        """Write the vocabularies to `folder`; return what `load_vocabularies` needs, as JSON."""
+        """Write the vocabularies to `folder`. Return what `load_vocabularies` needs, as JSON."""
 
     @abstractmethod
     def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
-        """Restore what `save_vocabularies` wrote; any error of damaged JSON may be raised."""
+        """Restore what `save_vocabularies` wrote. Any error of damaged JSON may be raised."""
 
     @abstractmethod
     def probe(self) -> Any:
@@ -87,6 +87,7 @@ class VocabularyTask(Task):
         self.adopt_vocabularies(saved)
 
     def difference(self, other: Any) -> str | None:
+        # Equal vocabularies give other ids where the text is changed in another way before.
         vocabulary = super().difference(other)
         if vocabulary is not None:
             return vocabulary
@@ -106,7 +107,7 @@ class VocabularyTask(Task):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the task that `save` wrote; warn if installed libraries now give other ids."""
+        """Read the task that `save` wrote. Warn if installed libraries now give other ids."""
         path = folder / TASK_FILE
         content = read_object(path, DataError, "Prepare the data again, or restore the checkpoint.")
         try:
@@ -119,6 +120,7 @@ class VocabularyTask(Task):
             probe = content["probe"]
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+        # Versions may differ without harm. Only a probe shows that the ids have changed.
         if task.probe() != probe:
             warnings.warn(
                 f"{folder}: the installed libraries tokenise text differently than when this model "

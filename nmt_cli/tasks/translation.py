@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SOURCE, TARGET = 0, 1  # the sides of a pair
 SMALLEST = 5  # ids of a vocabulary: the special symbols and one more
+# Lines with what tokenisers change between versions: contractions, abbreviations, numbers, quotes.
 _PROBES = (
     "Hello, world! It's 3.5 % of U.S. GDP (approx.), isn't it?",
     "„Äußerst schöne Größe“, sagte er – z. B. 1.234,5 € …",
@@ -71,6 +72,7 @@ class TranslationConfig:
         "SentencePiece's default.",
         choices=unicode.RULES,
     )
+    # No flag: new tasks have the newest version, and tasks of before keep theirs.
     normalization_version: int = field(
         default=unicode.VERSION, metadata={"minimum": 1, "maximum": unicode.VERSION}
     )
@@ -208,7 +210,7 @@ class TranslationTask(VocabularyTask):
             self.set_vocabularies(joint, joint)
 
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
-        """Use these vocabularies; without `separate_vocabularies`, they must be the same."""
+        """Use these vocabularies. Without `separate_vocabularies`, they must be the same."""
         self.words = source, target
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
@@ -299,6 +301,7 @@ class TranslationTask(VocabularyTask):
         """Return an output line for text of the target vocabulary."""
         if self.config.moses:
             text = self._tokenisers[TARGET].detokenise(text)
+        # Readers expect NFC. SentencePiece's rules give it already.
         if self.config.normalization == "nfd":
             text = unicodedata.normalize("NFC", text)
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line

@@ -1,4 +1,4 @@
-"""Filters of training pairs by patterns, scripts, languages and scores; a table of dropped pairs."""
+"""Filters of training pairs by patterns, scripts, languages and scores, and their report."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _matching(expressions: Sequence[str]) -> Callable[[str, str], bool]:
 def _on_either_side(
     make: Callable[[str], Test], flag: str, names: str
 ) -> Callable[[str, str], bool]:
-    """Return a test that drops a pair for its source, by the first name, or target, by the second."""
+    """Return a test of pairs: the first name is for the source, the second for the target."""
     if not re.fullmatch("[^,]+,[^,]+", names):
         raise UsageError(f"{flag} {names}: expected a name for each side, as in a,b")
     source_name, target_name = names.split(",")
@@ -106,7 +106,7 @@ def _compiled(text: str, place: str) -> Any:
 
 
 def _script(names: str) -> Test:
-    """Return whether most letters of a line are in other scripts than `names`: Latn or Hani+Kana."""
+    """Return a test for most letters in other scripts than `names`, such as Latn or Hani+Kana."""
     # Script extensions: the mark of long vowels is both Hira and Kana.
     without = "".join(rf"--\p{{scx={name}}}" for name in names.split("+"))
     letters = _compiled(r"[\p{L}--\p{scx=Zyyy}]", f"--scripts {names}")
@@ -115,7 +115,7 @@ def _script(names: str) -> Test:
 
 
 def _language(name: str) -> Test:
-    """Return whether a line is identified as another language than `name`."""
+    """Return a test for lines that are identified as another language than `name`."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:

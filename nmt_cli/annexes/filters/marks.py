@@ -12,11 +12,12 @@ from nmt_cli.streams import warn
 MOSES_MARKS = re.compile(r"&apos;|&quot;|@-@|##AT##")
 _CSV_CELL = re.compile(r'"(?:[^"]|"")*"')
 _COLUMN_NAME = re.compile(r"[\w ()-]{1,30}")
-_SHARE = 0.005  # of the lines; fewer may be text about markup
+_SHARE = 0.005  # of the lines. Fewer may be text about markup
 _KINDS = [
     (
         SUBWORD_MARKS,
-        "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords first",
+        "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords "
+        "first",
     ),
     (
         MOSES_MARKS,

@@ -6,19 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nmt_cli.annexes.filters.marks import MOSES_MARKS
-from nmt_cli.metrics.bleu import Score
+from nmt_cli.metrics.bleu import Named, Score
 
 _TOKENIZED = re.compile(rf"{MOSES_MARKS.pattern}| [.,](?= |$)")
-# Of the lines; tokenized text has such a mark in most lines, plain text in very few.
+# Of the lines. Tokenized text has such a mark in most lines, plain text in very few.
 _TOKENIZED_SHARE = 0.2
 
 
 def remarks(
-    systems: Sequence[tuple[str, list[str]]],
-    references: Sequence[tuple[str, list[str]]],
-    scores: Sequence[Score],
+    systems: Sequence[Named], references: Sequence[Named], scores: Sequence[Score]
 ) -> Iterator[str]:
-    """Yield the notes about systems and references, each the name of a file and its lines."""
+    """Yield the notes about systems and references."""
     signatures = [score.signature for score in scores]
     if any("|case:" in text and "|tok:none|" not in text for text in signatures):
         yield from _remarks_on_tokens([*references, *systems])
@@ -36,7 +34,7 @@ def remarks(
         yield from _remarks_on_case(systems, references)
 
 
-def _remarks_on_tokens(files: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
+def _remarks_on_tokens(files: Sequence[Named]) -> Iterator[str]:
     for name, lines in files:
         tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
         if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
@@ -46,7 +44,7 @@ def _remarks_on_tokens(files: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
             )
 
 
-def _remarks_on_spaces(references: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
+def _remarks_on_spaces(references: Sequence[Named]) -> Iterator[str]:
     for name, lines in references:
         if has_few_spaces(lines):
             yield (
@@ -55,9 +53,7 @@ def _remarks_on_spaces(references: Sequence[tuple[str, list[str]]]) -> Iterator[
             )
 
 
-def _remarks_on_case(
-    systems: Sequence[tuple[str, list[str]]], references: Sequence[tuple[str, list[str]]]
-) -> Iterator[str]:
+def _remarks_on_case(systems: Sequence[Named], references: Sequence[Named]) -> Iterator[str]:
     if all(line == line.lower() for _, lines in references for line in lines):
         return
     for name, lines in systems:

@@ -28,7 +28,7 @@ MAX_TOKENS = 128
 """Tokens of a sentence on either side. The number of weights grows with the square."""
 
 KINDS = ("encoder", "decoder", "cross")
-"""The kinds of attention in the order of the page; a model may have some of them."""
+"""The kinds of attention in the order of the page. A model may lack some of them."""
 
 _SPECIAL = {PAD: "padding", UNK: "unknown", BOS: "start", EOS: "end"}
 
@@ -42,7 +42,7 @@ class Token(NamedTuple):
 
 
 def sentences_of(translator: Translator, lines: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the data of lines and their best outputs; warn about each line that is left out.
+    """Return the data of lines and their best outputs. Warn about each line that is left out.
 
     Args:
         translator: of one model, in nmt's own engine.
@@ -83,12 +83,12 @@ def sentence_of(
     if max(len(source), len(target)) > MAX_TOKENS:
         warn(f"{place}: left out, as one side has more than {MAX_TOKENS} tokens")
         return None
-    target_in = [BOS, *target[:-1]]
+    target_in = [BOS, *target[:-1]]  # what the decoder read, shifted by one (section 3.1)
     device = translator.engine.device
     all_weights = model.attention_weights(
         torch.tensor([source], device=device), torch.tensor([target_in], device=device)
     )
-    weights = {}  # [layers, H, T, S]; [.., S, S] of the encoder and [.., T, T] of the decoder
+    weights = {}  # [layers, H, S, S], [layers, H, T, T], [layers, H, T, S] of `cross`
     for kind in KINDS:
         if kind in all_weights:
             weights[kind] = all_weights[kind][0]

@@ -18,7 +18,7 @@ from nmt_cli.registry import argument, group, option
 from nmt_cli.streams import say, warn
 
 if TYPE_CHECKING:
-    from nmt_cli.annexes.report.outputs import Validated, Validation
+    from nmt_cli.annexes.report.outputs import Validated
     from nmt_cli.annexes.report.runs import RunFiles
 
 
@@ -55,7 +55,6 @@ class ReportOptions:
 
 def report(options: ReportOptions) -> None:
     """Write the runs' figures as JSON, or translate their validation sets and write the page."""
-    from nmt_cli.annexes.report.outputs import Validation
     from nmt_cli.annexes.report.page import page
     from nmt_cli.annexes.report.runs import read_run
     from nmt_cli.training.run_directory import CONFIG
@@ -70,24 +69,23 @@ def report(options: ReportOptions) -> None:
         with open_output(options.out) as write:
             write(f"{json.dumps([run.as_object() for run in runs], indent=2)}\n".encode())
         return
-    # Not those of the runs: a page about a stranger's run executes nothing of it.
+    # Not the runs' imports: a page about a stranger's run executes nothing of it.
     registry.discover(options.imports)
-    validation = Validation(
-        options.checkpoint, options.sentences, options.examples, options.search, options.device
-    )
     with open_output(options.out) as write:
-        validated = validate_all(runs, validation) if options.sentences else []
+        validated = validate_all(runs, options) if options.sentences else []
         names = ", ".join(run.name for run in runs)
         write(page("Training report", names, ["report", "attention"], data(runs, validated)))
     say(f"report on {counted(len(runs), 'run')}: {options.out}; open it in a browser")
 
 
-def validate_all(runs: Sequence[RunFiles], validation: Validation) -> list[Validated]:
-    """Return the outputs of the runs; warn about a run whose data or checkpoints are missing."""
+def validate_all(runs: Sequence[RunFiles], options: ReportOptions) -> list[Validated]:
+    """Return the outputs of the runs. Warn about a run whose data or checkpoints are missing."""
+    from nmt_cli.annexes.report.outputs import validate
+
     validated = []
     for run in runs:
         try:
-            validated.append(validation.validate(run))
+            validated.append(validate(run, options))
         except NmtError as error:
             warn(f"{run.name}: the report has no outputs of it: {error}")
     return validated

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt_cli import checkpoint
 from nmt_cli.annexes.report.attention import sentence_of
 from nmt_cli.annexes.report.runs import RESUME, RunFiles
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.metrics.significance import paired_test
@@ -28,11 +28,14 @@ from nmt_cli.task import Task
 from nmt_cli.training.run_directory import METRICS
 from nmt_cli.training.start import open_data
 
+if TYPE_CHECKING:
+    from nmt_cli.annexes.report.command import ReportOptions
+
 LENGTHS = (10, 20, 30, 40, 60)
 """The longest references of the groups, in tokens. A last group has all others."""
 
 FREQUENCIES = (0, 1, 4, 9, 99, 999)
-"""How often the most frequent words of the groups are in the training text. A last group follows."""
+"""How often a group's most frequent words are in the training text. A last group has all others."""
 
 COUNTED = 100_000
 """Training sentences, at most, in which words are counted."""
@@ -71,75 +74,66 @@ class Validated:
     examples: list[Example]
 
 
-@dataclass(frozen=True)
-class Validation:
-    """Options of outputs for the validation sets of runs."""
+def validate(run: RunFiles, options: ReportOptions) -> Validated:
+    """Return a run's outputs, and the examples with their attention.
 
-    checkpoint: str | None  # below the run
-    sentences: int
-    examples: int
-    search: SearchOptions
-    device: str
+    Raises:
+        NmtError: its data have no validation set, or a file of the run or its data is missing or
+            damaged.
+    """
+    data = run.config["data"]
+    task, corpus, valid = open_data(data.get("paths", [data["path"]]), verify=False)
+    if valid is None:
+        raise UsageError("its data have no validation set")
+    valid.verify()  # the page shows its lines: a link in a stranger's data may lead to any file
+    sources, references = valid.raw_lines("source"), valid.raw_lines("target")
+    if len(sources) != len(references):
+        raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
+    translator = _translator(run.path / (options.checkpoint or ""), options)
+    translated = sources[: options.sentences]
+    say(f"translating {len(translated):,} sentences of the validation set with {run.name}")
+    outputs = translator.translate(translated)
+    examples = recorded(run)[: options.examples]
+    if not examples:
+        pairs = [pair for pair in zip(sources, references, strict=True) if pair[0].strip()]
+        examples = [Example(*pair) for pair in evenly(pairs, options.examples)]
+        add_stages(run, examples, options)
+    add_outputs(run, translator, examples)
+    return Validated(run, task, corpus, references[: len(outputs)], outputs, examples)
 
-    def validate(self, run: RunFiles) -> Validated:
-        """Return a run's outputs, and the examples with their attention.
 
-        Raises:
-            NmtError: its data have no validation set, or a file of the run or its data is missing
-                or damaged.
-        """
-        data = run.config["data"]
-        task, corpus, valid = open_data(data.get("paths", [data["path"]]), verify=False)
-        if valid is None:
-            raise UsageError("its data have no validation set")
-        valid.verify()  # the page shows its lines: a link in a stranger's data may lead to any file
-        sources, references = valid.raw_lines("source"), valid.raw_lines("target")
-        if len(sources) != len(references):
-            raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
-        translator = self.translator(run.path / self.checkpoint if self.checkpoint else run.path)
-        sources_shown = sources[: self.sentences]
-        say(f"translating {len(sources_shown):,} sentences of the validation set with {run.name}")
-        outputs = translator.translate(sources_shown)
-        examples = recorded(run)[: self.examples]
-        if not examples:
-            pairs = [pair for pair in zip(sources, references, strict=True) if pair[0].strip()]
-            examples = [Example(*pair) for pair in evenly(pairs, self.examples)]
-            self.add_stages(run, examples)
-        self.add_outputs(run, translator, examples)
-        return Validated(run, task, corpus, references[: len(outputs)], outputs, examples)
+def _translator(place: Path, options: ReportOptions) -> Translator:
+    return load_translator([place], TranslateOptions(search=options.search), device=options.device)
 
-    def translator(self, place: Path) -> Translator:
-        return load_translator([place], TranslateOptions(search=self.search), device=self.device)
 
-    def add_stages(self, run: RunFiles, examples: Sequence[Example]) -> None:
-        """Add the outputs of the run's checkpoints to the examples."""
-        if not examples:
-            return
-        sources = [example.source for example in examples]
-        for folder in evenly(checkpoint.checkpoints_of(run.path), STAGES):
-            try:
-                step = checkpoint.read_contents(folder).step
-                outputs = self.translator(folder).translate(sources)
-            except CheckpointError as error:  # damaged, or deleted by the run, which goes on
-                warn(f"{run.name}: its examples are without {folder.name}: {error}")
-                continue
-            for example, output in zip(examples, outputs, strict=True):
-                example.stages.append(Stage(step, output))
+def add_stages(run: RunFiles, examples: Sequence[Example], options: ReportOptions) -> None:
+    """Add the outputs of the run's checkpoints to the examples."""
+    if not examples:
+        return
+    sources = [example.source for example in examples]
+    for folder in evenly(checkpoint.checkpoints_of(run.path), STAGES):
+        try:
+            step = checkpoint.read_contents(folder).step
+            outputs = _translator(folder, options).translate(sources)
+        except CheckpointError as error:  # damaged, or deleted by the run, which goes on
+            warn(f"{run.name}: its examples are without {folder.name}: {error}")
+            continue
+        for example, output in zip(examples, outputs, strict=True):
+            example.stages.append(Stage(step, output))
 
-    def add_outputs(
-        self, run: RunFiles, translator: Translator, examples: Sequence[Example]
-    ) -> None:
-        """Add the last output of each example, and its attention if the model shows it."""
-        (model,) = translator.engine.models
-        translations = translator.translate_window([example.source for example in examples])
-        for example, translation in zip(examples, translations, strict=True):
-            example.stages = evenly(changes(example.stages), 2 * STAGES)
-            example.output = translation.text
-            if not model.shows_attention:
-                continue
-            sentence = sentence_of(translator, model, translation, f"{run.name}: an example")
-            if sentence is not None:
-                example.attention = {**sentence, "model": run.name}
+
+def add_outputs(run: RunFiles, translator: Translator, examples: Sequence[Example]) -> None:
+    """Add the last output of each example, and its attention if the model shows it."""
+    (model,) = translator.engine.models
+    translations = translator.translate_window([example.source for example in examples])
+    for example, translation in zip(examples, translations, strict=True):
+        example.stages = evenly(changes(example.stages), 2 * STAGES)
+        example.output = translation.text
+        if not model.shows_attention:
+            continue
+        sentence = sentence_of(translator, model, translation, f"{run.name}: an example")
+        if sentence is not None:
+            example.attention = {**sentence, "model": run.name}
 
 
 def recorded(run: RunFiles) -> list[Example]:
@@ -210,6 +204,7 @@ def significance(systems: Sequence[Validated]) -> list[float | None]:
     if len(systems) < 2:
         return [None]
     first = systems[0]
+    # The same BLEU as the task's `evaluate`, so that p belongs to the scores on the page.
     metric = f"sacrebleu-{first.task.tokenization}"
     if getattr(getattr(first.task, "config", None), "lowercase", False):
         metric += "-lc"

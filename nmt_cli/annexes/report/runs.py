@@ -42,7 +42,7 @@ POINTS = 2000
 """Lines of metrics, at most, in the curves of a run, beside the lines with a validation."""
 
 MOST_MEASURES = 20
-"""Figures of validation with a curve, at most: each line of a stranger's file may have a new one."""
+"""Figures of validation with a curve, at most. Each line of a stranger's file may have another."""
 
 LARGEST_METRICS = 1 << 28  # bytes
 REQUIRED = {"step", "training_seconds", "target_tokens"}  # in each line of metrics
@@ -62,7 +62,7 @@ class RunFiles:
         return str(self.path)
 
     def for_page(self) -> dict[str, Any]:
-        """Return what a page shows of the run; errors as `as_object`."""
+        """Return what a page shows of the run. Errors are as of `as_object`."""
         with self._damage_explained():
             settings = {name: readable(value) for name, value in self.settings().items()}
             return _as_json(
@@ -102,7 +102,7 @@ class RunFiles:
             ) from error
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the run by name, those of its summary if it has ended."""
+        """Return the figures of the run by name, from its summary if it has ended."""
         last = self.metrics[-1]
         values = {
             **last,
@@ -158,6 +158,7 @@ class RunFiles:
         interval = -(-len(self.metrics) // POINTS)
         lines = []
         for i, line in enumerate(self.metrics):
+            # Validations are rare, and each of them is a point.
             if i % interval == 0 or "validation_loss" in line:
                 lines.append(line)
         validated: set[str] = set()
@@ -226,6 +227,7 @@ def metrics_of(path: Path) -> list[dict[str, Any]]:
     metrics = []
     try:
         for text in path.read_bytes().split(b"\n")[:-1]:
+            # NaN and Infinity, which a page could not have, become None.
             line = json.loads(text, parse_constant=lambda name: None)
             if not line.keys() >= REQUIRED:
                 raise ValueError("a line without step, training_seconds or target_tokens")
@@ -243,6 +245,6 @@ def rounded(value: Any) -> float | None:
 
 
 def _as_json(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content; raise ValueError or TypeError if JSON lacks a value of it."""
+    """Return the content. Raise ValueError or TypeError if JSON lacks a value of it."""
     json.dumps(content, allow_nan=False)
     return content

@@ -18,7 +18,7 @@ from nmt_cli.training.observers import Observer
 if TYPE_CHECKING:
     from nmt_cli.training.run import Run
 
-RECORD = ".tensorboard"  # in the run; has the ending of the names of its event files
+RECORD = ".tensorboard"  # in the run. It has the ending of the names of its event files
 
 
 @dataclass(frozen=True)

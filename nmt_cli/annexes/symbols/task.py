@@ -221,7 +221,7 @@ class TagConfig:
 
 @register("encoding", "tagged", TagConfig)
 def with_tag(config: TagConfig, *, task: Task) -> Task:
-    """Return the task with a tag before each line; raise UsageError if it has no such symbols."""
+    """Return the task with a tag before each line. Raise UsageError if it has no such symbols."""
     tag = config.tag or ""
     symbols = task.symbols if isinstance(task, TranslationWithSymbols) else []
     check_tag(tag, symbols, f"--tag {tag}")

@@ -105,7 +105,7 @@ class WithSymbols(Vocabulary):
 
         split_lines = [self.symbols.split(line) for line in lines]
         texts = [text for parts in split_lines for text in parts[::2]]
-        if len(texts) == len(lines):  # no symbols
+        if len(texts) == len(lines):  # no symbols, as in most text
             return self.words.encode_lines(lines)
         ids, lengths = self.words.encode_lines(texts)
         symbols = [self._id(name) for parts in split_lines for name in parts[1::2]]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nmt_cli.data.subwords import SentencePieces
     from nmt_cli.interfaces import Ragged
 
-_LARGEST_TABLE = 1 << 20  # ids; a larger table is emptied, so that memory has a limit
+_LARGEST_TABLE = 1 << 20  # ids. A larger table is emptied, so that memory has a limit
 
 
 def encoder(vocabulary: SentencePieces) -> Callable[[Sequence[str]], Ragged] | None:
@@ -52,7 +52,7 @@ class WordIds:
         lines = [line.replace(SPACE, " ") for line in lines]
         words_in_line = [line.count(" ") + 1 if line else 0 for line in lines]
         words = chain.from_iterable(line.split(" ") for line in lines if line)
-        # A new word gets the next number here; `_learn` adds its ids.
+        # A new word gets the next number here. `_learn` adds its ids.
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, sum(words_in_line))
         self._learn()
         lengths = np.diff(self._starts)[numbers]  # [words]
