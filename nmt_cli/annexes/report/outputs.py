@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from nmt_cli import checkpoint
 from nmt_cli.annexes.report.attention import sentence_of
 from nmt_cli.annexes.report.runs import RESUME, RunFiles
+from nmt_cli.annexes.report.settings import ReportOptions
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import TranslateOptions
@@ -27,9 +28,6 @@ from nmt_cli.streams import say, warn
 from nmt_cli.task import Task
 from nmt_cli.training.run_directory import METRICS
 from nmt_cli.training.start import open_data
-
-if TYPE_CHECKING:
-    from nmt_cli.annexes.report.command import ReportOptions
 
 LENGTHS = (10, 20, 30, 40, 60)
 """The longest references of the groups, in tokens. A last group has all others."""
