@@ -15,7 +15,7 @@ __all__ = ["Translator", "__version__", "load", "score"]
 
 
 def __getattr__(name: str) -> object:
-    """Import the Python API when a name of it is first used, so that `nmt --help` needs no PyTorch."""
+    """Import the Python API when a name of it is first used: `nmt --help` needs no PyTorch."""
     if name in ("Translator", "load", "score"):
         from nmt_cli import api
 

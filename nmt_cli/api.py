@@ -50,10 +50,10 @@ def load(
         DataError: a file of an option cannot be read.
     """
     chosen = TranslateOptions().replaced(options)
+    if isinstance(checkpoints, (str, os.PathLike)):
+        checkpoints = [checkpoints]
     try:
-        paths = list(
-            map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints)
-        )
+        paths = [Path(checkpoint) for checkpoint in checkpoints]
     except TypeError as error:
         raise UsageError(f"load takes paths of checkpoints: {error}") from error
     try:

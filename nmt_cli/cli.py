@@ -1,5 +1,6 @@
-"""The `nmt` command: its subcommands and exit codes. A subcommand's module is imported when it is
-called.
+"""The `nmt` command: its subcommands and exit codes.
+
+A subcommand's module is imported when it is called.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ Examples:
     nmt translate run/best < test.en > test.translated
     nmt score test.translated --ref test.de
 
-`nmt COMMAND --help` lists the flags of a command. The documentation is in README.md and docs/ of the source."""
+`nmt COMMAND --help` lists the flags of a command. The documentation is in README.md and docs/ of \
+the source."""
 COMMANDS = ("prepare", "train", "average", "translate", "score")
 """Each is the `command` of a module of `nmt_cli.commands`."""
 # The base class of typer's usage errors.
@@ -43,16 +45,18 @@ WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `nmt`. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
+    """Run `nmt`.
+
+    Exit codes: 0, 1 for data and files, 2 for wrong usage, and 128 + n for signal n.
+    """
     # Importing torch makes many objects that stay: searching them takes 0.1 s.
     gc.set_threshold(200_000, 30, 30)
     # With torch loaded, Python's last search for garbage takes half a second.
     atexit.register(gc.freeze)
     # Our own message reports a broken connection.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    if (
-        "OMP_WAIT_POLICY" not in os.environ
-    ):  # where another program has a core, a thread must soon sleep, not spin
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # Where another program has a core, a thread must soon sleep, not spin.
         os.environ.setdefault("GOMP_SPINCOUNT", "50000")
     words = list(sys.argv[1:] if arguments is None else arguments)
     with safe_streams(), exit_codes():
@@ -61,15 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def application(words: Sequence[str]) -> typer.Typer:
-    """Return the commands. Only the one that `words` call is imported and has flags, those of its
-    components too.
-    """
+    """Return the commands. Only the one that `words` call is imported and has flags."""
     completes = "_NMT_COMPLETE" in os.environ
     if completes:
         words = completed_words()
     names = command_names()
     help_names = ["--help", "-h"]
-    first = next((word for word in words if word != "--"), help_names[0])
+    words_given = [word for word in words if word != "--"]
+    first = words_given[0] if words_given else "--help"
     is_called = first in names
     app = typer.Typer(
         help=HELP,
@@ -78,60 +81,67 @@ def application(words: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"max_content_width": 120, "help_option_names": help_names},
-        add_completion=completes
-        or not is_called,  # typer imports pydantic for flags that are not given
+        # typer imports pydantic for its flags of completion, so they are there only if needed.
+        add_completion=completes or not is_called,
     )
     app.callback(add_help_option=not is_called)(common)
     for name in names:
         if name == first:
-            command = load(name)
-            function = exit_codes()(function_of(command, words))
-            needs = command.needs_arguments
-            app.command(
-                name, cls=CommandWithSections, no_args_is_help=needs, epilog=epilog(command)
-            )(function)
+            add_command(app, name, words)
         else:
             about = line_about(name) if first in help_names else None
             app.command(name, short_help=about)(lambda: None)
     return app
 
 
+def add_command(app: typer.Typer, name: str, words: Sequence[str]) -> None:
+    """Import a command, and add it with the flags that the words of the command line call for."""
+    command = load_command(name)
+    function = exit_codes()(function_of(command, words))
+    add = app.command(
+        name,
+        cls=CommandWithSections,
+        no_args_is_help=command.needs_arguments,
+        epilog=epilog(command),
+    )
+    add(function)
+
+
 def command_names() -> list[str]:
-    """Return the names of all commands; the entry points of the group `nmt.commands` add some."""
+    """Return the names of all commands. Entry points of the group `nmt.commands` add some."""
     return [*COMMANDS, *sorted(importlib.metadata.entry_points(group="nmt.commands").names)]
 
 
-def load(name: str) -> Command:
+def load_command(name: str) -> Command:
     command: Command = entry_point(name).load()
     return command
 
 
 def entry_point(name: str) -> importlib.metadata.EntryPoint:
     if name in COMMANDS:
-        return importlib.metadata.EntryPoint(
-            name, f"nmt_cli.commands.{name.replace('-', '_')}:command", "nmt.commands"
-        )
+        place = f"nmt_cli.commands.{name}:command"
+        return importlib.metadata.EntryPoint(name, place, "nmt.commands")
     return importlib.metadata.entry_points(group="nmt.commands")[name]
 
 
 def line_about(name: str) -> str:
-    """Return what `nmt --help` says about a command: the beginning of its module, which is not
-    imported for it.
-    """
-    beginning = re.match(rf"`nmt {name}`: (.+?)\.(?:\s|$)", docstring(entry_point(name).module))
-    about = beginning[1] if beginning else str(load(name).options.__doc__)
+    """Return the line of `nmt --help` about a command: the beginning of its module's docstring."""
+    text = docstring(entry_point(name).module)  # without an import, which could take a second
+    match = re.match(rf"`nmt {name}`: (.+?)\.(?:\s|$)", text)
+    about = match[1] if match else str(load_command(name).options.__doc__)
     return about[:1].upper() + about[1:]
 
 
 def completed_words() -> list[str]:
     """Return the words before the one that the shell wants completed."""
-    # Zsh and fish; bash.
-    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    line = os.environ.get("_TYPER_COMPLETE_ARGS")  # of zsh and fish
+    if not line:
+        line = os.environ.get("COMP_WORDS", "")  # of bash
     return line.split()[1:-1]
 
 
 def end_at_signals() -> None:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, so that it deletes its unfinished files."""
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does: it deletes its unfinished files."""
 
     def end(number: int, _frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
@@ -164,13 +174,7 @@ def exit_codes() -> Iterator[None]:
         if error.errno == errno.EBADF and error.filename in (None, "standard output"):
             discard_output()
             leave("standard input or output is closed", 1)
-        place = f"{error.filename}: " if error.filename else ""
-        advice = (
-            "; free some space and run the command again"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else ""
-        )
-        leave(f"{place}{error.strerror or error}{advice}", 1)
+        leave(system_message(error), 1)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -178,7 +182,7 @@ def exit_codes() -> Iterator[None]:
 
 
 def out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    if isinstance(error, MemoryError):  # Python's, where there may be no room for torch
+    if isinstance(error, MemoryError):  # there may be no memory to import torch
         return True
     from nmt_cli.device import is_out_of_memory
 
@@ -186,19 +190,29 @@ def out_of_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def discard_output() -> None:
-    """Send what is left in the buffer of standard output to /dev/null, because Python writes it at
-    its end.
-    """
+    """Send the rest of standard output to /dev/null, because Python writes it when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def system_message(error: OSError) -> str:
+    """Return the message about an error of the operating system."""
+    message = str(error.strerror or error)
+    if error.filename:
+        message = f"{error.filename}: {message}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message += "; free some space and run the command again"
+    return message
 
 
 def usage_message(error: Any) -> str:
     """Return typer's message in the form of ours."""
-    message = error.format_message()
-    if "unexpected extra argument" in message:
-        message += "; a flag with several values is repeated before each of them"
-    called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
-    return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"
+    text: str = error.format_message()
+    if "unexpected extra argument" in text:
+        text += "; a flag with several values is repeated before each of them"
+    message = text[0].lower() + text[1:].rstrip(".")
+    if error.ctx:
+        message += f"\n`{error.ctx.command_path} --help` lists the flags."
+    return message
 
 
 def leave(message: str, code: int) -> None:

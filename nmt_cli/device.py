@@ -15,17 +15,17 @@ from torch import Tensor
 
 from nmt_cli.errors import NmtError, UsageError, counted, environment_number, shown
 
-Found = TypeVar("Found")
-Item = TypeVar("Item")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 Load = Callable[[Any, Any], Any]  # (sentence pairs, indices) -> batch
 # Modules that may be missing.
 ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`. `auto` is the rank's GPU if there
-    is one.
+    """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`.
+
+    `auto` is the GPU of this rank, if there is one.
 
     Raises:
         UsageError: the name is none of these, or there is no such GPU.
@@ -38,10 +38,12 @@ def choose_device(name: str) -> torch.device:
         raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {shown(name)}")
     index = int(name[5:]) if ":" in name else environment_number("LOCAL_RANK", 0)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise UsageError(f"--device {name}: no GPU is available; use --device cpu")
     if index >= count:
-        seen = f"this process sees {counted(count, 'GPU')}" if count else "no GPU is available"
         raise UsageError(
-            f"--device {name}: {seen}; use --device cpu{', or fewer processes' if count else ''}"
+            f"--device {name}: this process sees {counted(count, 'GPU')}; use --device cpu, or "
+            "fewer processes"
         )
     # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its
     # backward pass in bfloat16 has given NaN.
@@ -61,13 +63,14 @@ class HostCopies:
     def start(
         self, *groups: Mapping[str, Tensor]
     ) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
-        """Return the copies, and a function that waits until they are made. The next call
-        overwrites these.
+        """Return the copies, and a function that waits until they are made.
+
+        The next call may overwrite them.
         """
-        return [
-            {name: tensor.to("cpu", copy=True) for name, tensor in group.items()}
-            for group in groups
-        ], lambda: None
+        copies = []
+        for group in groups:
+            copies.append({name: tensor.to("cpu", copy=True) for name, tensor in group.items()})
+        return copies, lambda: None
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,13 @@ class Sizes:
 
 
 class Plain:
-    """What computes on a device. A device for which `nmt_cli.fast` has more is a subclass there:
-    see `fast`.
+    """The computations that depend on a device, each in its simple form.
+
+    `nmt_cli.fast` has a subclass for each kind of device that it makes faster: see `fast`.
     """
 
     sizes = Sizes(batch_tokens=2048, hypotheses=128, logit_rows=1024)
-    # Whether micro-batches are made smaller until they fit; a CPU's system would end the process.
+    # Whether micro-batches are made smaller until they fit. A CPU's system would end the process.
     tries_memory = False
 
     def __init__(self, device: torch.device) -> None:
@@ -95,7 +99,8 @@ class Plain:
     @property
     def name(self) -> str:
         """Such as `fast on cuda`, which checkpoints record."""
-        return f"{'plain' if type(self) is Plain else 'fast'} on {self.device.type}"
+        kind = "plain" if type(self) is Plain else "fast"
+        return f"{kind} on {self.device.type}"
 
     def prepare_training(self) -> None:
         """Set what holds for this process, before it trains."""
@@ -128,20 +133,18 @@ class Plain:
             raise UsageError("--dtype int8 needs nmt_cli.fast: use float32 or bfloat16")
         return model.decodable(dtype)
 
-    def search(self, model: Any, search: Callable[..., Found]) -> Callable[..., Found]:
-        """Return a function that finds what `search` finds with this model, from its other
-        arguments.
-        """
+    def search(self, model: Any, search: Callable[..., Result]) -> Callable[..., Result]:
+        """Return `search` with this model as its first argument, or a faster equivalent."""
         return partial(search, model)
 
     def fit(self, model: Any, criterion: Any = None) -> None:
-        """Exchange lines of a model on this device, and of its criterion, for faster ones that
-        compute the same.
-        """
+        """Make a model on this device, and its criterion, faster. They compute the same."""
 
     def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
-        """Compile the layers and the criterion when they are first used, if `wanted`; None: if it
-        saves time.
+        """Compile the layers and the criterion when they are first used.
+
+        Args:
+            wanted: None if it is to be done where it saves time.
         """
 
     def takes_bins(self, model: Any, criterion: Any) -> bool:
@@ -149,13 +152,11 @@ class Plain:
         return False
 
     def loader(self, load: Load, model: Any, bins: bool) -> Load:
-        """Return what loads sentences of a corpus as a batch: `load`, or what makes faster batches
-        for the model.
-        """
+        """Return the function that loads sentences as a batch: `load`, or a faster one."""
         return load
 
     def gradients(self, plain: Any, replay: bool) -> Any:
-        """Return what computes the gradients of an update: `plain`, or what does the same faster.
+        """Return the object that computes an update's gradients: `plain`, or a faster one.
 
         Args:
             replay: the shapes of batches repeat, so that what is recorded of one batch may be
@@ -166,18 +167,16 @@ class Plain:
     def change(
         self, change: Callable[[Tensor], None], optimizer: Any, gradients: Any
     ) -> Callable[[Tensor], None]:
-        """Return what changes the weights after an update: `change`, or what does the same faster."""
+        """Return the function that changes the weights: `change`, or a faster one."""
         return change
 
     def host_copies(self) -> HostCopies:
-        """Return what copies a run's tensors, so that they can be saved while it goes on."""
+        """Return the copies of a run's tensors, which are saved while the run goes on."""
         return HostCopies()
 
 
 def fast(device: torch.device) -> Plain:
-    """Return what computes on `device`: the class `Fast` of nmt_cli/fast, or `Plain` without it or
-    with NMT_FAST=0.
-    """
+    """Return the `Fast` of nmt_cli/fast for `device`, or `Plain` without it or with NMT_FAST=0."""
     name = ROOMS.get(device.type)
     if name is None or os.environ.get("NMT_FAST") == "0":
         return Plain(device)
@@ -194,17 +193,18 @@ def fast(device: torch.device) -> Plain:
 def product_dtype(tensor: Tensor) -> torch.dtype:
     """Return the type of a matrix product with `tensor`, which autocast may have lowered."""
     device = tensor.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
+    if torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return tensor.dtype
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that the device or the machine is out of memory."""
-    # The last two are those of a graph's launch and of libraries, which do not ask PyTorch for
-    # memory.
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    # A graph's launch and some libraries do not ask PyTorch for memory: the last two are theirs.
     signs = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
-        sign in str(error) for sign in signs
-    )
+    return any(sign in str(error) for sign in signs)
 
 
 def in_halves(
@@ -212,11 +212,10 @@ def in_halves(
     items: Sequence[Item],
     explain: Callable[[Item], str],
 ) -> list[Result]:
-    """Return `work(items)`, one result for each item; where it does not fit in memory, the results
-    of halves.
+    """Return `work(items)`, one result for each item, by halves where memory does not suffice.
 
     Raises:
-        NmtError: one item does not fit; `explain(item)` is the message.
+        NmtError: one item does not fit. `explain(item)` is the message.
     """
     try:
         return work(items)

@@ -29,10 +29,13 @@ from nmt_cli.errors import (
     rank_and_size,
 )
 
-# In its errors, which have no type of their own.
+# Texts in errors of gloo, which have no type of their own.
 _GLOO = ("/gloo/", "pair closure", "Timed out", "Connection")
 
-LOST = "another rank failed, or did not respond in time. Run the same command again: it goes on from what was saved."
+LOST = (
+    "another rank failed, or did not respond in time. Run the same command again: it goes on from "
+    "what was saved."
+)
 CANNOT_START = "the processes cannot reach each other."
 
 
@@ -44,7 +47,7 @@ class World:
     size: int
     device: torch.device
     timeout: timedelta | None = None
-    # On GPUs, for barriers and flags; None is the default group.
+    # On GPUs, for barriers and flags. None is the default group.
     gloo: dist.ProcessGroup | None = None
 
     @property
@@ -57,46 +60,49 @@ class World:
         return environment_number("LOCAL_RANK", 0) == 0
 
     def start_sum(self, tensor: Tensor) -> Callable[[], list[float]]:
-        """Start to add `tensor` [n] over all ranks, in place; the returned function waits, and
-        returns the numbers.
+        """Start to add `tensor` [n] over all ranks, in place.
 
-        On a GPU, what follows sees the sum, and only the returned function waits for it. Here and
-        below a TrainingError is raised if a rank failed, or did not respond in time.
+        On a GPU, what follows sees the sum, and the host does not wait for it. The returned
+        function waits, and returns the numbers.
+
+        Raises:
+            TrainingError: a rank failed, or did not respond in time. So do the methods below.
         """
         work = _start_reduce(tensor, dist.ReduceOp.SUM)
         if work is not None:
             with explain_lost_ranks():
                 work.get_future().wait()  # on a GPU, its stream waits
-        # Not NCCL, but gloo finds a rank that is lost before it takes part. So the host asks gloo
-        # before it waits.
-        started = self.start_any([True]) if self.gloo is not None else None
+        # NCCL does not notice a rank that is lost before it takes part, but gloo does. So the host
+        # asks gloo before it waits.
+        wait_for_ranks = self.start_any([True]) if self.gloo is not None else None
         numbers = tensor.to("cpu", non_blocking=True)  # from a GPU into pinned memory
-        done = torch.cuda.Event() if tensor.is_cuda else None  # type: ignore[no-untyped-call]
-        if done is not None:
-            done.record()
+        copied = torch.cuda.Event() if tensor.is_cuda else None  # type: ignore[no-untyped-call]
+        if copied is not None:
+            copied.record()
 
         def read() -> list[float]:
             _wait(work)
-            if started is not None:
-                started()
-            if done is not None:
-                done.synchronize()
+            if wait_for_ranks is not None:
+                wait_for_ranks()
+            if copied is not None:
+                copied.synchronize()
             return list(numbers.tolist())
 
         return read
 
     def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
-        """Start a logical OR of each flag over the ranks, beside the GPU; the returned function
-        waits for it.
+        """Start a logical OR of each flag over the ranks, beside the GPU.
+
+        The returned function waits, and returns the flags.
         """
         counts = torch.tensor(flags, dtype=torch.uint8, device="cpu")
         work = _start_reduce(counts, dist.ReduceOp.MAX, self.gloo)
 
-        def answer() -> list[bool]:
+        def read() -> list[bool]:
             _wait(work)
             return [count > 0 for count in counts.tolist()]
 
-        return answer
+        return read
 
     def barrier(self) -> None:
         """Wait for all ranks. Rank 0 names the ranks that are missing."""
@@ -104,79 +110,84 @@ class World:
             with explain_lost_ranks():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
 
-    def gather(self, own: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """Wait for the objects of all ranks, and return them on all, by rank."""
-        found = [own] * self.size
+        values = [value] * self.size
         with explain_lost_ranks():
             if dist.is_initialized():
-                dist.all_gather_object(found, own, self.gloo)
-        return found
+                dist.all_gather_object(values, value, self.gloo)
+        return values
 
 
 def divide(model: torch.nn.Module, world: World) -> None:
-    """Keep this rank's part of the parameters that modules of the model name in their attribute
-    `divided`.
+    """Keep this rank's part of the parameters that modules name in their attribute `divided`.
 
-    It is an equal part of the first dimension; in checkpoints they are whole. All ranks must make
-    equally many passes. A UsageError is raised if there are none, or if they cannot be divided
-    equally.
+    A part is an equal share of the first dimension. In checkpoints the parameters are whole. All
+    ranks must make equally many passes.
+
+    Raises:
+        UsageError: there are no such parameters, or they cannot be divided equally.
     """
-    found = [
+    places = [
         (module, name) for module in model.modules() for name in getattr(module, "divided", ())
     ]
-    if not found or any(len(getattr(*each)) % world.size for each in found):
+    sizes = [len(getattr(module, name)) for module, name in places]
+    if not sizes or any(size % world.size for size in sizes):
         raise UsageError(
             f"--model-parallel: this model has no parameters to divide into {world.size} equal "
             "parts"
         )
-    for module, name in found:
-        whole = getattr(module, name)
-        own = torch.nn.Parameter(
-            whole.detach().chunk(world.size)[world.rank].clone(), whole.requires_grad
-        )
-        vars(own)["ranks"] = world.size
-        setattr(module, name, own)
+    for module, name in places:
+        parameter = getattr(module, name)
+        part = parameter.detach().chunk(world.size)[world.rank].clone()
+        part = torch.nn.Parameter(part, parameter.requires_grad)
+        vars(part)["ranks"] = world.size  # for `ranks_of`
+        setattr(module, name, part)
 
 
 def ranks_of(parameter: Tensor) -> int:
-    """Return the number of ranks that have a part of the parameter each; 1 if each rank has all of
-    it.
-    """
+    """Return the number of ranks that share the parameter, or 1 if each has all of it."""
     ranks: int = vars(parameter).get("ranks", 1)
     return ranks
 
 
 def own_part(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Return of `whole` the part that this rank has of `parameter`; of a tensor that is not
-    divided, all.
+    """Return this rank's part of a tensor that is divided as `parameter` is.
+
+    A tensor of another size, such as a count of steps, is not divided.
     """
     ranks = ranks_of(parameter)
-    divided = ranks > 1 and whole.numel() == ranks * parameter.numel()
-    return whole.chunk(ranks)[dist.get_rank()] if divided else whole
+    if ranks == 1 or whole.numel() != ranks * parameter.numel():
+        return whole
+    return whole.chunk(ranks)[dist.get_rank()]
 
 
-def whole(own: Tensor, parameter: Tensor) -> Tensor:
-    """Return on rank 0, in the host's memory, the whole of what all ranks call this with; see
-    `own_part`.
+def whole(part: Tensor, parameter: Tensor) -> Tensor:
+    """Return the whole of a tensor, the reverse of `own_part`: on rank 0, in the host's memory.
+
+    All ranks must call it. The others get their part back.
     """
     ranks = ranks_of(parameter)
-    if ranks == 1 or own.shape != parameter.shape:
-        return own
-    parts = [torch.empty_like(own) for _ in range(ranks)] if dist.get_rank() == 0 else None
+    if ranks == 1 or part.shape != parameter.shape:
+        return part
+    parts = None
+    if dist.get_rank() == 0:
+        parts = [torch.empty_like(part) for _ in range(ranks)]
     with explain_lost_ranks():
-        dist.gather(own, parts)
-    return torch.cat([part.cpu() for part in parts]) if parts else own
+        dist.gather(part, parts)
+    if parts is None:
+        return part
+    return torch.cat([part.cpu() for part in parts])
 
 
 def _start_reduce(
     tensor: Tensor, operation: Any, group: dist.ProcessGroup | None = None
 ) -> dist.Work | None:
+    if not dist.is_initialized():
+        return None
     with explain_lost_ranks():
-        return (
-            dist.all_reduce(tensor, operation, group, async_op=True)
-            if dist.is_initialized()
-            else None
-        )
+        work: dist.Work = dist.all_reduce(tensor, operation, group, async_op=True)
+    return work
 
 
 def _wait(work: dist.Work | None) -> None:
@@ -200,10 +211,10 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
     timeout = timedelta(minutes=timeout_minutes)
     with explain_lost_ranks(CANNOT_START):
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
-    if (
-        os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    ):  # torchrun keeps one store for all restarts
-        store = PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    # torchrun keeps one store for all restarts, and the keys of an earlier start would be found.
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+        store = PrefixStore(f"nmt/{restarts}", store)
     try:
         if ":" in device_name and environment_number("LOCAL_WORLD_SIZE", 1) > 1:
             raise UsageError(
@@ -211,14 +222,16 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
             )
         device = own_device(device_name)
         backend = "nccl" if device.type == "cuda" and on_gpus else "gloo"
-        # NCCL ends a process that has waited too long, without a message: gloo, which finds a lost
-        # rank, is sooner.
-        patience = timeout if backend == "gloo" else 2 * timeout
+        gloo = None
         with explain_lost_ranks(CANNOT_START):
+            # NCCL ends a process that has waited too long, without a message. gloo, which finds a
+            # lost rank, must be sooner.
+            patience = timeout if backend == "gloo" else 2 * timeout
             dist.init_process_group(
                 backend, store=store, rank=rank, world_size=size, timeout=patience
             )
-            gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
+            if backend == "nccl":
+                gloo = dist.new_group(backend="gloo", timeout=timeout)
         world = World(rank, size, device, timeout, gloo)
         world.barrier()
         yield world
@@ -243,34 +256,27 @@ def explain_lost_ranks(what: str = LOST, computing: bool = False) -> Iterator[No
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        if (
-            computing
-            and not isinstance(error, dist.DistError)
-            and not any(sign in str(error) for sign in _GLOO)
-        ):
+        is_lost = isinstance(error, dist.DistError) or any(text in str(error) for text in _GLOO)
+        if computing and not is_lost:
             raise
         lines = [line.strip() for line in str(error).splitlines()]
-        # NCCL's cause follows its first line; other errors have a trace of calls there.
-        cause = (
-            " ".join(lines) if isinstance(error, dist.DistBackendError) else lines[0].split(". ")[0]
-        )
+        if isinstance(error, dist.DistBackendError):  # NCCL's cause follows its first line
+            cause = " ".join(lines)
+        else:  # a trace of calls follows the first line
+            cause = lines[0].split(". ")[0]
         raise TrainingError(f"{what} (torch: {cause})") from error
 
 
 def own_device(name: str) -> torch.device:
-    """Return the device, which becomes the current one of CUDA: graphs are captured on a stream of
-    it.
-    """
+    """Return the device, which becomes the current one of CUDA."""
     device = choose_device(name)
-    if device.type == "cuda":
+    if device.type == "cuda":  # graphs are captured on a stream of the current device
         torch.cuda.set_device(device)
     return device
 
 
 def _reports(error: BaseException, rank: int, store: Any) -> bool:
-    """Return whether this rank reports `error`: the first rank to fail does; after a signal, rank
-    0.
-    """
+    """Return whether this rank reports `error`: the first to fail, or rank 0 after a signal."""
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
         return rank == 0
     try:

@@ -1,6 +1,4 @@
-"""Messages on standard error, tables, and standard streams that are safe to use when the caller
-closed them.
-"""
+"""Messages on standard error, tables, and standard streams that a caller may have closed."""
 
 from __future__ import annotations
 
@@ -27,14 +25,12 @@ def safe_streams() -> Iterator[None]:
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            # It gets the free number, which a checkpoint's file would get. To read or write it is
-            # an error.
-            os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
-            setattr(
-                sys,
-                name,
-                os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False),
-            )
+            is_input = name == "stdin"
+            # It gets the free number, which a checkpoint's file would get otherwise. It is opened
+            # the wrong way, so that reading or writing it is an error.
+            os.open(os.devnull, os.O_WRONLY if is_input else os.O_RDONLY)
+            mode = "r" if is_input else "w"
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     raw = io.BufferedWriter(_Unfailing(2, "w", closefd=False))
@@ -61,33 +57,34 @@ def warn(message: str) -> None:
 
 @contextlib.contextmanager
 def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that prints the first `SHOWN` warnings of each kind; at the end, print how
-    many more there were.
+    """Yield a function that prints the first `SHOWN` warnings of each kind.
 
-    Warnings that differ in numbers only, such as that of the line, are of one kind.
+    At the end, the number of the others is printed. Warnings that differ in numbers only, such as
+    the number of a line, are of one kind.
     """
     counts: Counter[str] = Counter()
-    last: dict[str, str] = {}
+    last_shown: dict[str, str] = {}  # by kind
 
     def add(message: str) -> None:
+        if quiet:
+            return
         kind = re.sub(r"0x[0-9a-f]+|\d+", "", message)
         counts[kind] += 1
         if counts[kind] <= SHOWN:
             warn(message)
-            last[kind] = message
+            last_shown[kind] = message
 
     try:
-        yield (lambda message: None) if quiet else add
+        yield add
     finally:
-        for kind, message in last.items():
-            if (more := counts[kind] - SHOWN) > 0:
-                warn(f"{more:,} more like this: {message.partition('; ')[0]}")
+        for kind, message in last_shown.items():
+            hidden = counts[kind] - SHOWN
+            if hidden > 0:
+                warn(f"{hidden:,} more like this: {message.partition('; ')[0]}")
 
 
 def escaped(text: str) -> str:
-    """Return `text` with the control characters that content and names of files may have as `\\x1b`
-    and so on.
-    """
+    """Return `text` with its control characters, which names of files may have, as `\\x1b`."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -96,13 +93,15 @@ def say(message: str) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
-    """Yield the rows as lines with aligned columns; those called `numbers` are aligned on the
-    right.
+    """Yield the rows as lines with aligned columns.
+
+    Args:
+        numbers: the columns that are aligned on the right, from 0.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [
-            cell.rjust(width) if number in numbers else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
+        cells = []
+        for column, cell in enumerate(row):
+            align = cell.rjust if column in numbers else cell.ljust
+            cells.append(align(widths[column]))
         yield "  ".join(cells).rstrip()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import typer
 
-from nmt_cli.cli import command_names, load
+from nmt_cli.cli import command_names, load_command
 from nmt_cli.commands.prepare import DEFAULT_TASK, TASK, filter_configs
 from nmt_cli.config import COMMAND_LINE, resolve, sections
 from nmt_cli.errors import UsageError
@@ -108,7 +108,7 @@ def checked(name: str) -> Any:
             )
             _ = [section.instance() for section in settings.values()]
 
-    return click_command(name, dataclasses.replace(load(name), run=run))
+    return click_command(name, dataclasses.replace(load_command(name), run=run))
 
 
 def click_command(name: str, command: Command) -> Any:
@@ -162,7 +162,9 @@ def test_the_manual_is_short() -> None:
 
 
 def test_the_examples_of_the_help_are_accepted() -> None:
-    examples = [(name, example) for name in command_names() for example in load(name).examples]
+    examples = [
+        (name, example) for name in command_names() for example in load_command(name).examples
+    ]
     assert all(example.split()[:2] == ["nmt", name] for name, example in examples)
     assert (
         list(
@@ -196,7 +198,7 @@ def test_flags_in_prose_and_in_recipes_exist() -> None:
 
 @cache
 def flags_of(name: str) -> set[str]:
-    parameters = click_command(name, load(name)).params
+    parameters = click_command(name, load_command(name)).params
     return {
         "--help",
         *(

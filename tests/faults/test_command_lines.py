@@ -20,7 +20,7 @@ import pytest
 from long_form import LONG
 from typer.models import OptionInfo
 
-from nmt_cli.cli import command_names, load
+from nmt_cli.cli import command_names, load_command
 from nmt_cli.flags import function_of
 from nmt_cli.registry import KINDS, names
 
@@ -127,7 +127,7 @@ class Flag(NamedTuple):
 def flags(command: str) -> list[Flag]:
     """The flags and arguments of a command."""
     found = []
-    for parameter in inspect.signature(function_of(load(command), ())).parameters.values():
+    for parameter in inspect.signature(function_of(load_command(command), ())).parameters.values():
         hint, info = get_args(parameter.annotation)
         kind = next(kind for kind in ("bool", "int", "float", "Path", "str") if kind in str(hint))
         choices = (

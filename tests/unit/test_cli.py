@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, command_names, entry_point, exit_codes, load, main
+from nmt_cli.cli import COMMANDS, command_names, entry_point, exit_codes, load_command, main
 from nmt_cli.errors import CheckpointError, Interrupted, UsageError
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -123,7 +123,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     code, out, _ = nmt(command, "--help")
     assert nmt(command, "-h")[:2] == (code, out)
     assert code == 0
-    assert not load(command).needs_arguments or nmt(command)[2] == out
+    assert not load_command(command).needs_arguments or nmt(command)[2] == out
     monkeypatch.setenv("COLUMNS", "80")
     shown, _, examples = nmt(command, "--help")[1].partition("Examples:\n")
     assert max(map(len, shown.split("\n"))) <= 80
