@@ -29,7 +29,13 @@ class AverageOptions:
 def average(options: AverageOptions) -> None:
     registry.discover(options.imports)
     with checkpoint.new(options.out, options.overwrite) as aside:
-        folders = without_copies(chosen(options.paths, options.last))
+        if options.last is None:
+            folders = given_checkpoints(options.paths)
+        elif len(options.paths) == 1:
+            folders = last_checkpoints(options.paths[0], options.last)
+        else:
+            raise UsageError("--last N takes exactly one RUN")
+        folders = without_copies(folders)
         contents = list(map(checkpoint.read_contents, folders))
         for folder, content in zip(folders, contents, strict=True):
             if content.run != contents[0].run and not options.force:
@@ -38,47 +44,47 @@ def average(options: AverageOptions) -> None:
                     "run, or give --force"
                 )
         weights = checkpoint.average_weights(folders)
-        task = checkpoint.load_task(
-            folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", "")
-        )
+        module = contents[-1].modules.get("task", "")
+        task = checkpoint.load_task(folders[-1] / checkpoint.TASK, module)
         checkpoint.write(aside, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
-    single = (
-        f"wrote the checkpoint of step {steps} without the state of its training to {options.out}"
-    )
-    several = f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}"
-    say(several if len(folders) > 1 else single)
+    if len(folders) > 1:
+        say(f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}")
+    else:
+        say(
+            f"wrote the checkpoint of step {steps} without the state of its training to "
+            f"{options.out}"
+        )
 
 
-def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
-    """Return the last `last` checkpoints of a run, or else the given ones; a run stands for its
-    newest one.
-    """
-    if last is None:
-        if len(paths) == 1 and checkpoint.resumable_of(paths[0]):
-            raise UsageError(f"{paths[0]}: give --last N with a run")
-        folders = [checkpoint.locate(path) for path in paths]
-        if len({folder.resolve() for folder in folders}) < len(folders):
-            raise UsageError("a checkpoint is given twice; a run stands for its newest checkpoint")
-        return folders
-    if len(paths) != 1:
-        raise UsageError("--last N takes exactly one RUN")
-    found = checkpoint.checkpoints_of(paths[0])
-    if not found:
+def given_checkpoints(paths: Sequence[Path]) -> list[Path]:
+    """Return the checkpoints that are given. A run stands for its newest one."""
+    if len(paths) == 1 and checkpoint.resumable_of(paths[0]):
+        raise UsageError(f"{paths[0]}: give --last N with a run")
+    folders = [checkpoint.locate(path) for path in paths]
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise UsageError("a checkpoint is given twice; a run stands for its newest checkpoint")
+    return folders
+
+
+def last_checkpoints(run: Path, number: int) -> list[Path]:
+    """Return the last checkpoints of a run."""
+    folders = checkpoint.checkpoints_of(run)
+    if not folders:
         raise UsageError(
-            f"{paths[0]}: not a run with checkpoints; --last N takes the --out of nmt train"
+            f"{run}: not a run with checkpoints; --last N takes the --out of nmt train"
         )
-    if len(found) < last:
+    if len(folders) < number:
         raise UsageError(
-            f"{paths[0]}: has only {counted(len(found), 'checkpoint')}; give --last {len(found)}"
+            f"{run}: has only {counted(len(folders), 'checkpoint')}; give --last {len(folders)}"
         )
-    newest = checkpoint.resumable_of(paths[0])[-1]
+    newest = checkpoint.resumable_of(run)[-1]
     if newest.name.startswith("latest-"):
         say(
             f"note: {newest} is newer, and not in the mean: --last takes the checkpoints of "
             "--save-every"
         )
-    return found[-last:]
+    return folders[-number:]
 
 
 def without_copies(folders: Sequence[Path]) -> list[Path]:

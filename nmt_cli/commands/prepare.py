@@ -46,16 +46,8 @@ from nmt_cli.training.settings import TrainingConfig
 TASK = "task"
 DEFAULT_TASK = "translation"
 USUAL_EPOCHS = 100  # at most; a smaller model suits text that a preset would read more often
-_OURS = (
-    MANIFEST,
-    TASK,
-    *(
-        f"{split}.{side}.{name}"
-        for split in SPLITS
-        for side in SIDES
-        for name in ("ids", "offsets", "txt")
-    ),
-)
+_ENDINGS = ("ids", "offsets", "txt")
+_FILES = [f"{split}.{side}.{name}" for split in SPLITS for side in SIDES for name in _ENDINGS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +58,9 @@ class PrepareOptions(FromFile):
     train: tuple[str, ...] = option(
         (),
         "Training text: corpus/train for corpus/train.en and corpus/train.de, plain or compressed, "
-        "train.tsv for a "
-        "table, or - for a table on standard input. Repeat for more. PREFIX*3: every epoch has its "
-        "sentences three "
-        "times. PREFIX@<bt>: before each source is the tag <bt>.",
+        "train.tsv for a table, or - for a table on standard input. Repeat for more. PREFIX*3: "
+        "every epoch has its sentences three times. PREFIX@<bt>: before each source is the tag "
+        "<bt>.",
         metavar="PREFIX[@TAG][*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text. Every line is kept.", metavar="PREFIX")
@@ -105,28 +96,32 @@ class PrepareOptions(FromFile):
         Raises:
             UsageError: a weight is out of range, there is no text, or a source has no target.
         """
-        named = _joined("train", self.train_source, self.train_target)
-        if not self.train and not named:
+        texts = [*self.train, *_pairs_of_files("train", self.train_source, self.train_target)]
+        if not texts:
             raise UsageError(
                 "there is no training text: give --train PREFIX, or --train-source and "
                 "--train-target"
             )
-        return [Part(*weighted(text, "--train ")) for text in (*self.train, *named)]
+        return [Part(*weighted(text, "--train ")) for text in texts]
 
     def held_out(self) -> dict[str, str]:
-        """Return the prefixes of the other splits; raise UsageError for two of one split."""
+        """Return the prefixes of validation and test text by split.
+
+        Raises:
+            UsageError: there are two of one split, or --hold-out takes this text from elsewhere.
+        """
         prefixes = {}
         for split in RAW_SPLITS:
-            sources, targets = [
-                list(filter(None, [getattr(self, f"{split}_{side}")])) for side in SIDES
-            ]
-            given = [*filter(None, [getattr(self, split)]), *_joined(split, sources, targets)]
-            if len(given) > 1:
+            prefix = getattr(self, split)
+            source = getattr(self, f"{split}_source")
+            target = getattr(self, f"{split}_target")
+            pairs = _pairs_of_files(split, [source] if source else [], [target] if target else [])
+            if prefix and pairs:
                 raise UsageError(
                     f"--{split} and --{split}-source contradict each other: give one of them"
                 )
-            if given:
-                prefixes[split] = given[0]
+            if prefix or pairs:
+                prefixes[split] = prefix or pairs[0]
         if prefixes and self.cleaning.hold_out is not None:
             raise UsageError(
                 "--hold-out takes validation and test text from --train, and cannot be used with "
@@ -137,7 +132,7 @@ class PrepareOptions(FromFile):
 
 @contextmanager
 def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
-    """Copy standard input, a table that `--train -` stands for, to a file for the time of the body."""
+    """Copy standard input to a file while the body runs, if `--train -` is given."""
     places = [place for place, text in enumerate(options.train) if re.match(r"-(@<|\*|$)", text)]
     if not places:
         yield options
@@ -156,14 +151,15 @@ def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
                 shutil.copyfileobj(sys.stdin.buffer, file)
                 file.flush()
             train = list(options.train)
-            train[places[0]] = f"{path}{train[places[0]][1:]}"
+            place = places[0]
+            train[place] = f"{path}{train[place].removeprefix('-')}"  # with its tag and weight
             yield replace(options, train=tuple(train))
         finally:
             durable.discard(path)
 
 
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
-    """As `prepare_files`, which it calls; text may come from standard input."""
+    """Do what `prepare_files` does, with text that may come from standard input."""
     with _with_standard_input(options) as options:
         prepare_files(options, flags)
 
@@ -179,48 +175,53 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     layers = {f"{options.config}: ": options.of_components(), COMMAND_LINE: flags}
     settings = sections(layers, {TASK: DEFAULT_TASK}, **filter_configs())
     task: Task = registry.build(settings.pop(TASK).instance())
-    filters: list[PairFilter] = [
-        registry.build(section.instance()) for section in settings.values()
-    ]
-    files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
-    files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
+    filters: list[PairFilter] = []
+    for section in settings.values():
+        filters.append(registry.build(section.instance()))
+    parts = options.parts()
+    held_out = options.held_out()
+    files = {"train": [file for part in parts for file in task.files(part.prefix)]}
+    for split, prefix in held_out.items():
+        files[split] = task.files(prefix)
     for pair_filter in filters:
         files |= pair_filter.inputs
     options.cleaning.check()
     for pair_filter in filters:
         pair_filter.check(chain.from_iterable(files.values()))
+    saved = None
     if options.subwords_from is not None:
         chosen = {name.removeprefix("task.") for layer in layers.values() for name in layer}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
-    training = (part.prefix for part in options.parts())
-    task.look_ahead(
-        training, options.held_out().values(), adopted=options.subwords_from is not None
-    )
+    prefixes = [part.prefix for part in parts]
+    task.look_ahead(prefixes, held_out.values(), adopted=saved is not None)
+    ours = (MANIFEST, TASK, *_FILES)
     with staging.staged(
-        options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST
+        options.out, overwrite=options.overwrite, ours=ours, marker=MANIFEST
     ) as directory:
         splits = _write(directory, task, options, filters, files)
-    source = options.subwords_from
-    adapts = source and not (source / MANIFEST).exists() and saved.languages == task.languages
-    start: Sequence[object] = ()
-    if adapts:
-        start = ("--init-from", source, "--schedule", "constant", "--learning-rate", "0.0001")
-    elif source is None:
-        start = _fitting_preset(task, splits["train"]["target"]["tokens"])
-    following = command_line(
-        "train", options.out, *start, *import_flags(options.imports), "--out", "RUN"
-    )
+    following = _next_command(options, task, saved, splits["train"]["target"]["tokens"])
     say(f"{options.out}:\n{_table(splits)}\nnext: {following}")
 
 
+def _next_command(
+    options: PrepareOptions, task: Task, saved: Task | None, target_tokens: int
+) -> str:
+    """Return the command that trains on the data: a new model, or the one of --subwords-from."""
+    source = options.subwords_from
+    flags: Sequence[object] = ()
+    if saved is None or source is None:
+        flags = _fitting_preset(task, target_tokens)
+    elif not (source / MANIFEST).exists() and saved.languages == task.languages:
+        flags = ("--init-from", source, "--schedule", "constant", "--learning-rate", "0.0001")
+    imports = import_flags(options.imports)
+    return command_line("train", options.out, *flags, *imports, "--out", "RUN")
+
+
 def _fitting_preset(task: Task, target_tokens: int) -> Sequence[str]:
-    """Return the flag of the task's largest preset that has at most `USUAL_EPOCHS`, or of its
-    smallest one.
-    """
-    with suppress(
-        UsageError
-    ):  # the data are written; `nmt train` names the module that cannot be imported
+    """Return the flag of the task's largest preset with `USUAL_EPOCHS`, or of its smallest one."""
+    # The data are written. `nmt train` names the module that cannot be imported.
+    with suppress(UsageError):
         registry.discover()
     flag: Sequence[str] = ()
     for name in task.presets:
@@ -258,64 +259,70 @@ def _write(
     filters: Sequence[PairFilter],
     files: Mapping[str, Sequence[Path]],
 ) -> dict[str, Any]:
-    """Write all files; return the manifest's entries of the splits."""
+    """Write all files, and return the manifest's entries of the splits."""
     workers = options.workers or min(8, available_cores())
-    held_out = [
-        read_held_out(task, split, prefix, filters) for split, prefix in options.held_out().items()
-    ]
-    watched = {source for _, sources in held_out for source in sources}
+    held_out = []
+    for split, prefix in options.held_out().items():
+        held_out.append(read_held_out(task, split, prefix, filters))
+    watched = {line for other in held_out for line in other.sources}
     size = sum(path.stat().st_size for path in files["train"])
-    (train, *taken), found = Cleaning(task, options.parts(), size, options.cleaning, filters).read(
-        watched, workers
-    )
-    for text, sources in held_out:
-        if count := sum(source in found for source in sources):
-            warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
+    cleaning = Cleaning(task, options.parts(), size, options.cleaning, filters)
+    cleaned = cleaning.read(watched, workers)
+    for other in held_out:
+        shared = sum(line in cleaned.watched for line in other.sources)
+        if shared:
+            warn(
+                f"{shared:,} of {len(other.sources):,} {other.text.split} source lines are also "
+                "training text"
+            )
     if options.subwords_from is None:
         say("learning the vocabulary ...")
         start = time.monotonic()
-        task = parallel.apart(Sample(task, train, workers).learn)
+        task = parallel.apart(Sample(task, cleaned.train, workers).learn)
         say(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s")
     (directory / TASK).mkdir()
     task.save(directory / TASK)
-    texts = [train, *(text for text, _ in held_out), *taken]
+    texts = [cleaned.train, *[other.text for other in held_out], *cleaned.taken]
     splits = {text.split: encode(directory, task, text, workers) for text in texts}
     # No date and no number of workers: the same input gives the same bytes.
     manifest = {
         "schema": SCHEMA,
         "nmt": __version__,
         "task": task.describe(),
-        "settings": {
-            "keep_duplicates": options.cleaning.keep_duplicates,
-            "unique": options.cleaning.unique,
-            **{
-                name: value
-                for pair_filter in filters
-                for name, value in pair_filter.settings.items()
-            },
-            "hold_out": options.cleaning.hold_out,
-            "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
-        },
-        "inputs": [
-            {
-                "split": split,
-                "file": str(path),
-                "bytes": path.stat().st_size,
-                "sha256": fingerprint(path),
-            }
-            for split, paths in files.items()
-            for path in paths
-        ],
+        "settings": _settings(options, filters),
+        "inputs": [_input(split, path) for split, paths in files.items() for path in paths],
         "splits": splits,
     }
     write_object(directory / MANIFEST, manifest)
     return splits
 
 
-def _joined(split: str, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-    """Return the two files of each pair, with a tab between them, as `Task.files` takes them for a
-    prefix.
-    """
+def _settings(options: PrepareOptions, filters: Sequence[PairFilter]) -> dict[str, Any]:
+    """Return the manifest's entry of settings."""
+    settings: dict[str, Any] = {
+        "keep_duplicates": options.cleaning.keep_duplicates,
+        "unique": options.cleaning.unique,
+    }
+    for pair_filter in filters:
+        settings |= pair_filter.settings
+    settings["hold_out"] = options.cleaning.hold_out
+    vocabulary = options.subwords_from
+    settings["subwords_from"] = None if vocabulary is None else str(vocabulary)
+    return settings
+
+
+def _input(split: str, path: Path) -> dict[str, Any]:
+    """Return the manifest's entry of a file that is read."""
+    return {
+        "split": split,
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "sha256": fingerprint(path),
+    }
+
+
+def _pairs_of_files(split: str, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Return the two files of each pair, with a tab between them: `Task.files` takes them so."""
     if len(sources) != len(targets):
         raise UsageError(
             f"--{split}-source and --{split}-target belong together: give one for each of the other"
@@ -327,21 +334,23 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the counts of each split as text, without rows of zeros."""
     counts = splits.values()
     rows = {"pairs read": [split["read"] for split in counts]}
-    for reason in dict.fromkeys(chain.from_iterable(split["dropped"] for split in counts)):
+    reasons = dict.fromkeys(chain.from_iterable(split["dropped"] for split in counts))
+    for reason in reasons:
         rows[f"dropped: {reason}"] = [split["dropped"].get(reason, 0) for split in counts]
     rows["pairs kept"] = [split["sentences"] for split in counts]
     for side in SIDES:
-        rows[f"{side} tokens"] = [split[side]["tokens"] for split in counts]
+        tokens = [split[side]["tokens"] for split in counts]
+        rows[f"{side} tokens"] = tokens
         rows[f"{side} tokens per sentence"] = [
-            round(split[side]["tokens"] / max(split["sentences"], 1), 1) for split in counts
+            round(number / max(split["sentences"], 1), 1)
+            for number, split in zip(tokens, counts, strict=True)
         ]
         rows[f"{side} unknown tokens"] = [split[side]["unknown"] for split in counts]
-    cells = [
-        [f"  {label}", *(f"{number:,}" for number in numbers)]
-        for label, numbers in rows.items()
-        if any(numbers)
-    ]
-    return "\n".join(columns([["", *splits], *cells], numbers=range(1, len(splits) + 1)))
+    table = [["", *splits]]
+    for label, numbers in rows.items():
+        if any(numbers):
+            table.append([f"  {label}", *map("{:,}".format, numbers)])
+    return "\n".join(columns(table, numbers=range(1, len(splits) + 1)))
 
 
 def filter_configs() -> dict[str, type[Any]]:
@@ -351,9 +360,8 @@ def filter_configs() -> dict[str, type[Any]]:
 def _more_flags(words: Sequence[str]) -> dict[str, Section]:
     """Return the flags of tasks and filters. Models are not discovered, as they need torch."""
     registry.discover(values_of(words, "--import"), homes=("tasks",))
-    return sections(
-        {COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}, **filter_configs()
-    )
+    selected = components_in(words, [TASK])
+    return sections({COMMAND_LINE: selected}, {TASK: DEFAULT_TASK}, **filter_configs())
 
 
 command = Command(

@@ -1,14 +1,12 @@
-"""The passes of `nmt prepare` over text: cleaning, sampling, encoding. Worker processes decode,
-clean and encode it.
-"""
+"""The passes of `nmt prepare` over text: cleaning, sampling, encoding, in worker processes."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, count
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,8 +38,7 @@ class CleaningOptions:
     hold_out: int | None = option(
         None,
         "Take N of the pairs that are left for validation, and N for test. Pairs that share a side "
-        "with them are "
-        "dropped.",
+        "with them are dropped.",
         minimum=1,
         metavar="N",
     )
@@ -94,56 +91,59 @@ class Text:
 
     def sample(self, size: int) -> Iterator[Selected]:
         """Yield blocks with `size` of the pairs in all, evenly spaced."""
-        total, place = len(self), 0
+        total = len(self)
+        count = 0  # pairs kept in the blocks before
         for part, block, used in self:
-            numbers = place + np.cumsum(used)  # of the pairs kept, from 1
+            numbers = count + np.cumsum(used)  # of the pairs kept, from 1
+            # The share of the sample grows by one pair wherever it passes a whole number.
             chosen = used & (numbers * size // total > (numbers - 1) * size // total)
-            place = int(numbers[-1])
+            count = int(numbers[-1])
             if chosen.any():
                 yield Selected(part, block, chosen)
 
 
 class PairFilter:
-    """More reasons to drop training pairs than the task has. A component of the kind `filter` is
-    one.
-    """
+    """More reasons to drop training pairs than the task has: the base of the kind `filter`."""
 
     settings: Mapping[str, Any] = {}  # in the manifest
     inputs: Mapping[str, list[Path]] = {}  # the files that it reads, by their name in the manifest
 
     def check(self, inputs: Iterable[Path]) -> None:
-        """Raise UsageError for settings that do not fit; `inputs` are all files that are read."""
+        """Raise UsageError for settings that do not fit. `inputs` are all files that are read."""
 
     def look(self, block: Any) -> None:
         """Look at a block of pairs of any split, in order."""
 
     def tests(self, held_out: Set[str]) -> Sequence[Filter]:
-        """Return the filters; `held_out` are the sources of validation and test text. They run in
-        worker processes.
+        """Return the filters, which run in worker processes.
+
+        Args:
+            held_out: the sources of validation and test text.
         """
         return ()
 
     def by_number(self, pairs: int) -> Iterable[tuple[str, Mask]]:
-        """Return more reasons, each with whether it drops each of all pairs, in the order of the
-        text.
-        """
+        """Return more reasons, each with a mask of the pairs that it drops, of the whole text."""
         return ()
 
     def finished(self, cleaning: Cleaning) -> None:
-        """Report what was dropped."""
+        """Report the pairs that were dropped."""
 
 
 def one_spaced(line: str) -> str:
-    """Return a line as it is compared with validation and test text: the white space in it is
-    single spaces.
-    """
+    """Return a line with single spaces, as it is compared with validation and test text."""
     return " ".join(line.split())
 
 
-def read_held_out(
-    task: Task, split: str, prefix: str, filters: Sequence[PairFilter]
-) -> tuple[Text, list[str]]:
-    """Read validation or test text, of which every line is kept; return its source lines, too."""
+class HeldOut(NamedTuple):
+    """Validation or test text from a file of its own."""
+
+    text: Text
+    sources: list[str]  # its source lines, with single spaces
+
+
+def read_held_out(task: Task, split: str, prefix: str, filters: Sequence[PairFilter]) -> HeldOut:
+    """Read validation or test text, of which every line is kept."""
     sources: list[str] = []
     empty: list[str] = []  # the places of such pairs
     copies: list[str] = []
@@ -168,16 +168,24 @@ def read_held_out(
                 f"{places[0]}: in {len(places):,} of {len(sources):,} {split} pairs {problem}, and "
                 "they are scored, too"
             )
-    return Text(task, split, [Part(prefix)], np.ones(len(sources), bool)), sources
+    return HeldOut(Text(task, split, [Part(prefix)], np.ones(len(sources), bool)), sources)
 
 
 class _CleanedBlock(NamedTuple):
     reasons: list[str | None]  # to drop each pair
     hashes: bytes  # of the pairs kept
-    found: Set[str]  # the watched lines among the sources kept
+    watched: Set[str]  # the watched lines among the sources kept
     # With --hold-out, the hashes of source and target of the pairs kept, as models see them.
     sides: bytes
     copies: int  # pairs kept whose target is the source
+
+
+class CleanedText(NamedTuple):
+    """The training text that is left."""
+
+    train: Text
+    taken: list[Text]  # with --hold-out, validation and test text
+    watched: set[str]  # the watched lines that are sources of training text
 
 
 @dataclass
@@ -189,90 +197,105 @@ class Cleaning:
     size: int  # of the text in bytes
     options: CleaningOptions
     filters: Sequence[PairFilter]
-    # Of the reason to drop each pair; 0: it is kept.
+    # The code of the reason to drop each pair. 0: it is kept.
     codes: npt.NDArray[np.uint8] = field(init=False)
-    code_of: defaultdict[str | None, int] = field(
-        default_factory=lambda: defaultdict(count(2).__next__, {None: 0, DUPLICATE: 1})
-    )  # by reason
+    code_of: dict[str | None, int] = field(default_factory=lambda: {None: 0, DUPLICATE: 1})
     _hashes: bytearray = field(default_factory=bytearray)  # as in `_CleanedBlock`, of all blocks
     _sides: bytearray = field(default_factory=bytearray)
 
     def blocks(self, consumed: Callable[[int], None]) -> Iterator[Any]:
         """Yield the blocks of all pairs."""
-        return (block for part in self.parts for block in self.task.blocks(part.prefix, consumed))
+        for part in self.parts:
+            yield from self.task.blocks(part.prefix, consumed)
 
-    def read(self, watched: Set[str], workers: int) -> tuple[list[Text], set[str]]:
-        """Return the text, with --hold-out validation and test text, and the lines `watched` that
-        are sources of it.
+    def read(self, watched: Set[str], workers: int) -> CleanedText:
+        """Return the training text.
+
+        Args:
+            watched: source lines of validation and test text.
         """
-        found = self._read_blocks(watched, workers)
-        whole = np.flatnonzero(self.codes == 0)  # the pairs with hashes
+        watched_here = self._read_blocks(watched, workers)
+        hashed = np.flatnonzero(self.codes == 0)  # the pairs with hashes
         for pair_filter in self.filters:
             for reason, drops in pair_filter.by_number(len(self.codes)):
-                self.codes[(self.codes == 0) & drops] = self.code_of[reason]
-        left = self.codes[whole] == 0
+                self.codes[(self.codes == 0) & drops] = self._code(reason)
         if not self.options.keep_duplicates:
             hashes = np.frombuffer(self._hashes, dtype=np.uint64)
-            repeats = repeated(hashes if left.all() else hashes[left])
-            self.codes[self.codes == 0] = repeats * np.uint8(self.code_of[DUPLICATE])
-        texts = self._taken(whole) if self.options.hold_out is not None else []
+            is_left = self.codes[hashed] == 0
+            if not is_left.all():  # otherwise the copy would be for nothing
+                hashes = hashes[is_left]
+            self.codes[self.codes == 0] = repeated(hashes) * np.uint8(self.code_of[DUPLICATE])
+        taken = []
+        if self.options.hold_out is not None:
+            taken = self._take(self.options.hold_out, hashed)
         for pair_filter in self.filters:
             pair_filter.finished(self)
-        dropped = {
-            name: int(np.count_nonzero(self.codes == code))
-            for name, code in self.code_of.items()
-            if name
-        }
-        train = Text(self.task, "train", self.parts, self.codes == 0, +Counter(dropped))
+        dropped: Counter[str] = Counter()
+        for kind, code in self.code_of.items():
+            number = int(np.count_nonzero(self.codes == code))
+            if kind is not None and number:
+                dropped[kind] = number
+        train = Text(self.task, "train", self.parts, self.codes == 0, dropped)
         _check_not_empty(train)
-        return [train, *texts], found
+        return CleanedText(train, taken, watched_here)
+
+    def _code(self, reason: str | None) -> int:
+        """Return the code of a reason, a new one when it first occurs."""
+        return self.code_of.setdefault(reason, len(self.code_of))
 
     def _read_blocks(self, watched: Set[str], workers: int) -> set[str]:
+        """Read all pairs, and return the `watched` lines that are sources of them."""
         held_out_sources = set(map(self.task.text_of, watched))
-        tests = [
-            test for pair_filter in self.filters for test in pair_filter.tests(held_out_sources)
-        ]
+        tests: list[Filter] = []
+        for pair_filter in self.filters:
+            tests += pair_filter.tests(held_out_sources)
         compared = None if self.options.keep_duplicates else COMPARED[self.options.unique]
         clean = partial(_clean, compared=compared, with_sides=self.options.hold_out is not None)
+        state = self.task, watched, tests
         codes = bytearray()
         copies = 0
-        found: set[str] = set()
+        watched_here: set[str] = set()
         with progress.stage("reading train", self.size, "bytes") as consumed:
-            state = self.task, watched, tests
             for block, cleaned in parallel.mapped(clean, state, self.blocks(consumed), workers):
+                for kind in dict.fromkeys(cleaned.reasons):
+                    self._code(kind)
+                # Every pair is looked up here, in this one process, so it is done in C.
                 codes += bytes(map(self.code_of.__getitem__, cleaned.reasons))
                 self._hashes += cleaned.hashes
                 self._sides += cleaned.sides
                 copies += cleaned.copies
-                found |= cleaned.found
+                watched_here |= cleaned.watched
                 for pair_filter in self.filters:
                     pair_filter.look(block)
         self.codes = np.frombuffer(codes, dtype=np.uint8)
         if copies and copies == np.count_nonzero(self.codes == 0):
             warn("in all training pairs the target is the source")
-        return found
+        return watched_here
 
-    def _taken(self, whole: npt.NDArray[np.intp]) -> list[Text]:
+    def _take(self, size: int, hashed: npt.NDArray[np.intp]) -> list[Text]:
         """Take validation and test text, and drop all pairs that share a side with it."""
-        is_left = self.codes[whole] == 0
-        left = whole[is_left]
+        is_left = self.codes[hashed] == 0
+        left = hashed[is_left]
         sides = np.frombuffer(self._sides, dtype=np.uint64).reshape(-1, 2)[is_left]
-        *chosen, shares = held_out(sides[:, 0], sides[:, 1], self.options.hold_out or 0)
+        *chosen, shares = held_out(sides[:, 0], sides[:, 1], size)
         texts = []
         for split, numbers in zip(RAW_SPLITS, chosen, strict=True):
             kept = np.zeros(len(self.codes), bool)
             kept[left[numbers]] = True
             texts.append(Text(self.task, split, self.parts, kept))
-        self.codes[left[shares]] = self.code_of[TAKEN]
+        self.codes[left[shares]] = self._code(TAKEN)
         return texts
 
 
 def _check_not_empty(text: Text) -> None:
-    if not len(text):
-        problems = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
-        pairs = len(text.kept)
-        problem = f"all {pairs} pairs were dropped: {problems}" if pairs else "the files are empty"
-        raise DataError(f"--train {' '.join(part.prefix for part in text.parts)}: {problem}")
+    if len(text):
+        return
+    problem = "the files are empty"
+    if len(text.kept):
+        reasons = [f"{reason} {number}" for reason, number in text.dropped.most_common()]
+        problem = f"all {len(text.kept)} pairs were dropped: {', '.join(reasons)}"
+    prefixes = " ".join(part.prefix for part in text.parts)
+    raise DataError(f"--train {prefixes}: {problem}")
 
 
 def _clean(
@@ -283,44 +306,54 @@ def _clean(
 ) -> _CleanedBlock:
     task, watched, filters = state
     examples = task.examples(block)
-    reasons = list(map(task.rejection, examples))
-    texts = [tuple(map(task.text_of, example[:2])) for example in examples] if filters else []
-    for name, drops in filters:
+    reasons = [task.rejection(example) for example in examples]
+    if filters:
         reasons = [
-            old or (name if drops(*text) else None)
-            for old, text in zip(reasons, texts, strict=True)
+            reason or _reason_of_filters(task, example, filters)
+            for reason, example in zip(reasons, examples, strict=True)
         ]
     kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
-    return _CleanedBlock(
-        reasons,
-        b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
-        watched & {one_spaced(source) for source, _, _ in kept} if watched else frozenset(),
-        b"".join(pair_hash(side) for example in kept for side in _compared(task, example))
-        if with_sides
-        else b"",
-        sum(source == target for source, target, _ in kept),
-    )
+    hashes = b""
+    if compared:
+        hashes = b"".join(pair_hash(*example[compared]) for example in kept)
+    sides = b""
+    if with_sides:
+        sides = b"".join(_side_hashes(task, example) for example in kept)
+    watched_here: Set[str] = frozenset()
+    if watched:
+        watched_here = watched & {one_spaced(example.source) for example in kept}
+    copies = sum(example.source == example.target for example in kept)
+    return _CleanedBlock(reasons, hashes, watched_here, sides, copies)
 
 
-def _compared(task: Task, example: Example) -> Iterator[str]:
-    """Yield both sides as models see them, without symbols: text that differs in spaces alone is
-    equal.
-    """
-    return (one_spaced(task.text_of(side)) for side in task.normalise(example))
+def _reason_of_filters(task: Task, example: Example, filters: Sequence[Filter]) -> str | None:
+    source = task.text_of(example.source)
+    target = task.text_of(example.target)
+    for name, drops in filters:
+        if drops(source, target):
+            return name
+    return None
+
+
+def _side_hashes(task: Task, example: Example) -> bytes:
+    """Return the hashes of both sides as models see them, with single spaces, without symbols."""
+    source, target = task.normalise(example)
+    return pair_hash(one_spaced(task.text_of(source))) + pair_hash(one_spaced(task.text_of(target)))
 
 
 class Sample:
     """Normalised training pairs to learn the vocabulary from, read again on each iteration."""
 
     def __init__(self, task: Task, train: Text, workers: int) -> None:
-        self._task, self._train, self._workers = task, train, workers
+        self._task = task
+        self._train = train
+        self._workers = workers
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         size = min(self._task.sample_pairs, len(self._train))
         with progress.stage("reading a sample", size, "pairs") as advance:
-            for _, pairs in parallel.mapped(
-                _normalise, self._task, self._train.sample(size), self._workers
-            ):
+            blocks = self._train.sample(size)
+            for _, pairs in parallel.mapped(_normalise, self._task, blocks, self._workers):
                 advance(len(pairs))
                 yield from pairs
 
@@ -335,18 +368,19 @@ def _normalise(task: Task, chosen: Selected) -> list[tuple[str, str]]:
 
 
 def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, Any]:
-    """Write the ids of a split; return its entry in the manifest."""
+    """Write the ids of a split, and return its entry in the manifest."""
     sentences = [0] * len(text.parts)
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size)
+    is_raw = text.split in RAW_SPLITS
     with (
         progress.stage(f"encoding {text.split}", len(text), "pairs") as advance,
         CorpusWriter(directory, text.split, sizes) as writer,
     ):
-        function = partial(_encode, raw=text.split in RAW_SPLITS)
+        function = partial(_encode, raw=is_raw)
         for chosen, encoded in parallel.mapped(function, task, text, workers):
-            for side, (ids, lengths), raw in zip(SIDES, encoded.sides, encoded.raw, strict=True):
-                writer.add(side, ids, lengths, raw)
-            sentences[chosen.part] += len(encoded.sides[0][1])
+            for side, encoded_side in zip(SIDES, encoded, strict=True):
+                writer.add(side, encoded_side.ids, encoded_side.lengths, encoded_side.lines)
+            sentences[chosen.part] += len(encoded[0].lengths)
             advance(int(np.count_nonzero(chosen.used)))
         written = writer.close()
     dropped = text.dropped + Counter({EMPTY: len(text) - written["sentences"]})
@@ -355,34 +389,44 @@ def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, A
         "dropped": dict(sorted(dropped.items())),
         **written,
     }
-    if text.split not in RAW_SPLITS:
-        counts = zip(text.parts, sentences, strict=True)
+    if not is_raw:
         entry["parts"] = [
-            {"prefix": part.prefix, "sentences": count, "weight": part.weight}
-            for part, count in counts
+            {"prefix": part.prefix, "sentences": number, "weight": part.weight}
+            for part, number in zip(text.parts, sentences, strict=True)
         ]
     return entry
 
 
-class _Encoded(NamedTuple):
-    # Of source and target: all ids, one sentence after the other, and the lengths.
-    sides: list[tuple[Ids, Ids]]
-    raw: tuple[list[str], list[str]]  # the lines of validation and test text
+class _EncodedSide(NamedTuple):
+    ids: Ids  # of all sentences, one after the other
+    lengths: Ids  # of each sentence
+    lines: list[str]  # of validation and test text
 
 
-def _encode(task: Task, chosen: Selected, raw: bool) -> _Encoded:
-    """Encode the pairs that are used; without `raw`, leave out those of which normalisation leaves
-    nothing.
+def _encode(task: Task, chosen: Selected, raw: bool) -> list[_EncodedSide]:
+    """Encode both sides of the pairs that are used.
+
+    Args:
+        raw: keep the lines, and pairs of which normalisation leaves nothing.
     """
     used = _used(task, chosen)
-    lines = ([example.source for example in used], [example.target for example in used])
-    sides = [task.encode_sources(lines[0]), task.encode_targets(lines[1])]
-    if raw:
-        return _Encoded(sides, lines)
-    whole = np.logical_and(*(lengths > 0 for _, lengths in sides))
-    if not whole.all():
-        sides = [(ids[np.repeat(whole, lengths)], lengths[whole]) for ids, lengths in sides]
-    return _Encoded(sides, ([], []))
+    source_lines = [example.source for example in used]
+    target_lines = [example.target for example in used]
+    source_ids, source_lengths = task.encode_sources(source_lines)
+    target_ids, target_lengths = task.encode_targets(target_lines)
+    if not raw:
+        source_lines = target_lines = []
+    sides = [
+        _EncodedSide(source_ids, source_lengths, source_lines),
+        _EncodedSide(target_ids, target_lengths, target_lines),
+    ]
+    is_whole = (source_lengths > 0) & (target_lengths > 0)
+    if raw or is_whole.all():
+        return sides
+    return [
+        _EncodedSide(side.ids[np.repeat(is_whole, side.lengths)], side.lengths[is_whole], [])
+        for side in sides
+    ]
 
 
 def _used(task: Task, chosen: Selected) -> list[Example]:

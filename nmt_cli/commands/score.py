@@ -49,10 +49,9 @@ class ScoreOptions:
     metrics: tuple[str, ...] = option(
         (),
         "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (the "
-        "steps from "
-        "sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-1, top-3, top-5, top-10, "
-        "another name from "
-        "docs/score.md, or MODULE:FUNCTION. Commas separate several. [default: bleu, chrf]",
+        "steps from sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-1, top-3, "
+        "top-5, top-10, another name from docs/score.md, or MODULE:FUNCTION. Commas separate "
+        "several. [default: bleu, chrf]",
         names=("--metric",),
         suggestions=metric_names,
     )
@@ -88,27 +87,28 @@ def run(options: ScoreOptions) -> None:
     """Score, and print the results to standard output.
 
     Raises:
-        UsageError: flags that do not fit together; an unknown metric, test or language.
+        UsageError: flags do not fit together, or a metric, a test or a language is unknown.
         DataError: a file cannot be read, is not UTF-8, contains subword marks or has another number
             of lines.
     """
     options = replace(options, references=tuple(map(reference_file, options.references)))
-    others = [name for name in (options.source, options.group_by) if name]
-    check_read_once([*options.hypotheses, *options.references, *others])
-    twice = next((name for name in options.hypotheses if options.hypotheses.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is given twice; give each file of translations once")
-    if sum(map(bool, (options.test, options.group_by, options.per_line))) > 1:
-        raise UsageError("--test, --group-by and --per-line cannot be used together")
+    _check(options)
     metrics = [name for names in options.metrics for name in names.split(",")] or DEFAULT
     measures = measures_of(metrics, "de")
     language = _target_language(options, measures)
     nbest = any(measure.nbest for measure in measures)
     systems = [_read_segments(name, nbest) for name in options.hypotheses]
     references = [_read_segments(name) for name in options.references]
-    read = {name: _read_segments(name, mark=name == options.source) for name in others}
-    check_lengths(list(read.values()), references)
-    sources, labels = (read[name][1] if name else [] for name in (options.source, options.group_by))
+    sources: list[str] = []
+    labels: list[str] = []
+    others = []
+    if options.source:
+        name, sources = _read_segments(options.source)
+        others.append((name, sources))
+    if options.group_by:
+        name, labels = _read_segments(options.group_by, mark=False)
+        others.append((name, labels))
+    check_lengths(others, references)
     if not options.allow_subword_marks:
         for name, lines in [*references, *systems]:
             _check_subword_marks(name, lines)
@@ -119,33 +119,43 @@ def run(options: ScoreOptions) -> None:
             comparisons = paired_test(
                 systems, references, options.test, metrics, language, samples, sources
             )
-        numbers = range(1, len(references[0][1]) + 1)
+        _, first_reference = references[0]
+        numbers = range(1, len(first_reference) + 1)
         groups = numbers if options.per_line else labels
         scores = score_systems(systems, references, metrics, language, sources, groups)
     for remarks in entries("nmt.remarks"):
         for remark in remarks(systems, references, scores):
             say(f"note: {remark}")
-    used = language if any("|moses:" in score.signature for score in scores) else None
-    hypothesis_names, reference_names = (
-        [name for name, _ in texts] for texts in (systems, references)
-    )
-    counts = dict(sorted(Counter(labels).items()))
+    uses_moses = any("|moses:" in score.signature for score in scores)
     report = Report(
-        hypothesis_names, reference_names, len(numbers), used, scores, comparisons, counts
+        systems=[name for name, _ in systems],
+        references=[name for name, _ in references],
+        lines=len(numbers),
+        target_language=language if uses_moses else None,
+        scores=scores,
+        comparisons=comparisons,
+        groups=dict(sorted(Counter(labels).items())),
     )
     _print(report, options)
+
+
+def _check(options: ScoreOptions) -> None:
+    """Raise UsageError for files and flags that do not fit together."""
+    others = [name for name in (options.source, options.group_by) if name]
+    check_read_once([*options.hypotheses, *options.references, *others])
+    for name, number in Counter(options.hypotheses).items():
+        if number > 1:
+            raise UsageError(f"{name} is given twice; give each file of translations once")
+    if sum(map(bool, (options.test, options.group_by, options.per_line))) > 1:
+        raise UsageError("--test, --group-by and --per-line cannot be used together")
 
 
 def _print(report: Report, options: ScoreOptions) -> None:
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
     elif options.per_line:
-        lines = range(1, report.lines + 1)
-        print(
-            "\n".join(
-                "\t".join(f"{score.groups[line]:.4f}" for score in report.scores) for line in lines
-            )
-        )
+        for line in range(1, report.lines + 1):
+            print("\t".join(f"{score.groups[line]:.4f}" for score in report.scores))
     else:
         print(report.as_text(), end="", flush=True)
         if len(report.systems) == 1 and report.scores[0].details:
@@ -154,11 +164,11 @@ def _print(report: Report, options: ScoreOptions) -> None:
 
 
 def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:
-    """Return the language that is given or, where the Moses tokenizer needs one, the reference's
-    file ending or de.
-    """
-    if options.target_language or not any("moses" in measure.hypothesis for measure in measures):
-        return options.target_language or "de"
+    """Return the language for the Moses tokenizer: the flag, the reference's file ending, or de."""
+    if options.target_language:
+        return options.target_language
+    if not any("moses" in measure.hypothesis for measure in measures):
+        return "de"
     reference = options.references[0]
     ending = PurePath(without_compression(reference)).suffix.removeprefix(".")
     if ending in languages():
@@ -168,29 +178,35 @@ def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:
 
 
 def _read_segments(name: str, nbest: bool = False, mark: bool = True) -> tuple[str, list[str]]:
-    """Return the name for messages and the lines of a file or, for "-", of standard input; outputs
-    of a line joined.
+    """Return the name for messages and the lines of a file or, for "-", of standard input.
+
+    Args:
+        nbest: it is an n-best list. The outputs of a line are joined by line feeds.
+        mark: keep a byte-order mark. sacreBLEU keeps it, so published scores include it.
     """
-    path = None if name == STANDARD_INPUT else Path(name)
-    shown = "standard input" if path is None else name
-    # The byte-order mark of a text is kept, as sacreBLEU keeps it: published scores include it.
-    found = ("\n".join(text for _, text in candidates) for candidates in read_nbest(path))
-    lines = list(found if nbest else read_lines(path, keep_mark=mark))
+    path: Path | None = Path(name)
+    if name == STANDARD_INPUT:
+        path = None
+        name = "standard input"
+    if nbest:
+        lines = []
+        for candidates in read_nbest(path):
+            lines.append("\n".join(text for _, text in candidates))
+    else:
+        lines = list(read_lines(path, keep_mark=mark))
     if not lines:
-        raise DataError(f"{shown}: the file is empty")
-    return shown, lines
+        raise DataError(f"{name}: the file is empty")
+    return name, lines
 
 
 def _check_subword_marks(name: str, lines: Sequence[str]) -> None:
-    """Raise DataError at the first line that contains subword marks: scores of subwords are far too
-    high.
-    """
+    """Raise DataError at the first line that contains subword marks."""
     for number, line in enumerate(lines, 1):
-        if mark := SUBWORD_MARKS.search(line):
+        mark = SUBWORD_MARKS.search(line)
+        if mark:
             raise DataError(
                 f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would "
-                "be far too "
-                "high; join the subwords first, or pass --allow-subword-marks"
+                "be far too high; join the subwords first, or pass --allow-subword-marks"
             )
 
 

@@ -82,21 +82,21 @@ def show_presets(as_json: bool) -> None:
     for name, preset in PRESETS.items():
         print(textwrap.fill(f"{name}: {preset.about}", width, subsequent_indent="  "))
         if preset.differs:
-            print(
-                indented.fill(" ".join(f"{key}={value}" for key, value in preset.differs.items()))
-            )
+            settings = [f"{key}={value}" for key, value in preset.differs.items()]
+            print(indented.fill(" ".join(settings)))
 
 
 def component_flags(words: Sequence[str]) -> dict[str, Section]:
-    """Return the flags of the training loop and of the components, which a preset or a file may
-    select.
-    """
+    """Return the flags of the loop, and of the components that words, a preset or a file select."""
     registry.discover(values_of(words, "--import"))
-    preset, file = (
-        next(reversed(values_of(words, name)), None) for name in ("--preset", "--config")
-    )
-    given = components_in(words, DEFAULT_COMPONENTS)
-    return sections_of_run(TrainingConfig, given, preset, Path(file) if file else None)
+    preset = None
+    for name in values_of(words, "--preset"):
+        preset = name
+    file = None
+    for name in values_of(words, "--config"):
+        file = Path(name)
+    selected = components_in(words, DEFAULT_COMPONENTS)
+    return sections_of_run(TrainingConfig, selected, preset, file)
 
 
 command = Command(

@@ -184,7 +184,7 @@ def test_what_is_dropped_agrees_with_a_loop(
             with pytest.raises(DataError, match=rf"all {len(rows) + 1} pairs were dropped: .*"):
                 Cleaning(task, parts, 1, options, [Filters(config)]).read(watched, 1)
         else:
-            (text,), _ = Cleaning(task, parts, 1, options, [Filters(config)]).read(watched, 1)
+            text = Cleaning(task, parts, 1, options, [Filters(config)]).read(watched, 1).train
             assert text.kept.tolist() == [False, *(reason is None for reason in expected)]
             assert text.dropped == Counter(["length ratio", *filter(None, expected)])
         rows_of = [("a" * 99, "b"), *((source, target) for source, target, _ in rows)]
