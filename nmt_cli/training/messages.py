@@ -1,10 +1,11 @@
-"""The lines before the first step of a training and after its last one, and the figures of its
-summary.
-"""
+"""The lines before the first step of a training and after its last one, and its summary."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from torch import Tensor
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
@@ -21,7 +22,12 @@ from nmt_cli.training.state import LOSS
 
 
 def summary(run: Run) -> dict[str, Any]:
-    state, total = run.state, run.state.total
+    """Return the figures of a run that has ended, for its summary.json."""
+    state = run.state
+    total = state.total
+    best = {f"best_validation_{run.config.best_by}": state.best}
+    for name, value in state.best_figures.items():
+        best[f"best_validation_{name}"] = value
     return {
         "steps": state.step,
         "parameters": parameters_of(run.model)[0],
@@ -29,8 +35,7 @@ def summary(run: Run) -> dict[str, Any]:
         "training_hours": total.seconds / 3600,
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
         "peak_learning_rate": highest_rate(run.trainer.schedule, state.step),
-        f"best_validation_{run.config.best_by}": state.best,
-        **{f"best_validation_{name}": value for name, value in state.best_figures.items()},
+        **best,
         "best_step": state.best_step,
         "skipped_updates": state.skipped,
         "flops": total.flops or None,
@@ -41,77 +46,100 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def ending(run: Run) -> str:
+    """Return where and why the run ended."""
     state = run.state
     if run.out_of_patience:
-        return f"stopped at step {state.step:,}: no improvement in {counted(state.stale_validations, 'validation')}"
-    epochs = f" after {counted(state.epochs, 'epoch')}" if run.has_all_epochs else ""
-    return f"finished at step {state.step:,}{epochs}"
+        validations = counted(state.stale_validations, "validation")
+        return f"stopped at step {state.step:,}: no improvement in {validations}"
+    text = f"finished at step {state.step:,}"
+    if run.has_all_epochs:
+        text += f" after {counted(state.epochs, 'epoch')}"
+    return text
 
 
 def closing_lines(run: Run) -> str:
-    state, path = run.state, run.directory.path
-    lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
-    if state.best is not None:
-        by = run.config.best_by
-        others = [
-            name for name in (LOSS, *run.task.measures) if name != by and name in state.best_figures
-        ]
-        also = "".join(f", {name} {state.best_figures[name]:.3f}" for name in others)
-        lines.append(
-            f"best validation {by} {state.best:.3f}{also} at step {state.best_step:,} "
-            f"({path / 'best'})"
-        )
-        if is_far_worse(state.last, state.best):
-            lines.append(
-                f"validation {by} has been worse since step {state.best_step:,}: {state.last:.3f} "
-                "at the end"
-            )
+    """Return the result of a run, and the commands that come next."""
+    path = run.directory.path
     imports = import_flags(read_config(path)["imports"])
-    lines.append(f"report: {command_line('report', path, '--out', path / 'report.html', *imports)}")
-    return "\n".join([*lines, f"next: {command_line(*next_command(run), *imports)}"])
+    report = command_line("report", path, "--out", path / "report.html", *imports)
+    lines = [f"{ending(run)}, after {duration(run.state.total.seconds)} of training"]
+    lines += lines_about_best(run)
+    lines.append(f"report: {report}")
+    lines.append(f"next: {command_line(*next_command(run), *imports)}")
+    return "\n".join(lines)
+
+
+def lines_about_best(run: Run) -> list[str]:
+    """Return the best validation, if there is one, and whether the last one is much worse."""
+    state = run.state
+    if state.best is None:
+        return []
+    best_by = run.config.best_by
+    figures = f"{best_by} {state.best:.3f}"
+    for name in (LOSS, *run.task.measures):
+        if name != best_by and name in state.best_figures:
+            figures += f", {name} {state.best_figures[name]:.3f}"
+    best = run.directory.path / "best"
+    lines = [f"best validation {figures} at step {state.best_step:,} ({best})"]
+    if is_far_worse(state.last, state.best):
+        lines.append(
+            f"validation {best_by} has been worse since step {state.best_step:,}: "
+            f"{state.last:.3f} at the end"
+        )
+    return lines
 
 
 def is_far_worse(last: float | None, best: float) -> bool:
-    """Return whether the last validation is worse than the best one by more than a tenth, in either
-    direction.
-    """
+    """Return whether the last validation differs from the best one by more than a tenth."""
     return last is not None and abs(last - best) > 0.1 * abs(best)
 
 
 def next_command(run: Run) -> list[object]:
-    """Return the command that averages the checkpoints of the last tenth of the run, or translates
-    with the best one.
-
-    The mean with earlier ones is worse than the last; after --patience, the last ones are past the
-    best.
-    """
-    state, path = run.state, run.directory.path
-    last = checkpoint.checkpoints_of(path)[-5:]
-    settled = [
-        folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step
-    ]
-    if len(settled) > 1 and not run.out_of_patience:
-        return ["average", path, "--last", len(settled), "--out", path / "averaged"]
-    return ["translate", path if state.best is None else path / "best"]
+    """Return the command that averages the last checkpoints, or translates with the best one."""
+    state = run.state
+    path = run.directory.path
+    # A mean with checkpoints from before the last tenth of the run is worse than the last one.
+    settled = 0
+    for folder in checkpoint.checkpoints_of(path)[-5:]:
+        if 10 * checkpoint.read_contents(folder).step >= 9 * state.step:
+            settled += 1
+    # After --patience, the last checkpoints are past the best one.
+    if settled > 1 and not run.out_of_patience:
+        return ["average", path, "--last", settled, "--out", path / "averaged"]
+    if state.best is None:
+        return ["translate", path]
+    return ["translate", path / "best"]
 
 
 def opening_lines(run: Run) -> str:
     """Return lines about the training to come."""
-    plan, length, updates = run.plan, run.length, run.trainer.updates
+    plan = run.plan
+    length = run.length
+    updates = run.trainer.updates
+
     count, learning = parameters_of(run.model)
-    frozen = f", {learning:,} of them trained" if learning < count else ""
-    packed = ", packed" if updates.packed else ""
-    sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
+    parameters = f"{count:,} parameters"
+    if learning < count:
+        parameters += f", {learning:,} of them trained"
+    epochs = f"{readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}"
+    size = f"{plan.batch_tokens:,} tokens"
+    if plan.batch_sentences is not None:
+        size += f" and {plan.batch_sentences:,} sentences"
+    micro_batches = f"micro-batches: {updates.micro_batches}"
+    if updates.packed:
+        micro_batches += ", packed"
+    computing = (
+        f"processes: {run.world.size} ({run.world.device.type}); "
+        f"precision: {run.trainer.objective.precision}"
+    )
     rate = highest_rate(run.trainer.schedule, length.steps)
-    peak = "" if rate is None else f"; highest learning rate: {rate:.2g}"
+    if rate is not None:
+        computing += f"; highest learning rate: {rate:.2g}"
+
+    pairs = f"{len(run.corpus):,} sentence pairs"
     lines = [
-        f"{count:,} parameters{frozen}; {len(run.corpus):,} sentence pairs; "
-        f"{counted(length.steps, 'step')}, {readable(length.epochs)} "
-        f"epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: "
-        f"{updates.micro_batches}{packed}; "
-        f"processes: {run.world.size} ({run.world.device.type}); precision: "
-        f"{run.trainer.objective.precision}{peak}",
+        f"{parameters}; {pairs}; {counted(length.steps, 'step')}, {epochs}",
+        f"{size} an update; {micro_batches}; {computing}",
     ]
     scored = run.config.validation_bleu or run.config.best_by != LOSS
     if scored and "bleu" in run.task.measures:
@@ -129,23 +157,23 @@ def advice(
     run: Run | None = None,
     resumed: bool = False,
 ) -> list[str]:
-    """Return lines about the order of the sentences, and about settings that do not suit a training
-    of so many steps.
+    """Return lines about the order of the sentences, and from the entry points of `nmt.advice`.
 
-    Entry points of `nmt.advice` give the latter. Without data, where a training is only sized,
-    there is no `run`.
+    Without data, where a training is only sized, there is no `run`.
     """
-    lines = []
+    lines: list[str] = []
     if run is not None:
-        lines += [line for change in run.plan.changes for line in change.lines(run.length.epochs)]
+        for change in run.plan.changes:
+            lines += change.lines(run.length.epochs)
     for function in registry.entries("nmt.advice"):
         lines += function(config, preset, schedule, steps, run, resumed)
     return lines
 
 
 def parameters_of(model: Any) -> tuple[int, int]:
-    """Return the number of parameters, and of those that are trained, in all processes."""
-    every, learning = (
-        [p.numel() * ranks_of(p) for p in each] for each in (model.parameters(), trained(model))
-    )
-    return sum(every), sum(learning)
+    """Return the numbers of parameters and of trained parameters, in all processes."""
+
+    def count(parameters: Iterable[Tensor]) -> int:
+        return sum(parameter.numel() * ranks_of(parameter) for parameter in parameters)
+
+    return count(model.parameters()), count(trained(model))

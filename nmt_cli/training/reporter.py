@@ -23,22 +23,30 @@ from nmt_cli.streams import escaped
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.state import RunState, perplexity
 
+# The figures that are shown at the end of a run, besides its time and its best validation.
 SUMMARY = (
-    "steps parameters devices target_tokens target_tokens_per_second skipped_updates flops "
-    "flops_as_table2 "
-    "model_flop_utilisation origin_of_these_rates"
-).split()
-"""The figures of a run that are shown at its end, besides the training time and the best
-validation.
-"""
+    "steps",
+    "parameters",
+    "devices",
+    "target_tokens",
+    "target_tokens_per_second",
+    "skipped_updates",
+    "flops",
+    "flops_as_table2",
+    "model_flop_utilisation",
+    "origin_of_these_rates",
+)
 
-# Updates whose time is measured, after the first one, to say how long the others take.
+# Updates whose time is measured to estimate the time left. The first one, which takes longer, is
+# not among them.
 FIRST_UPDATES = 10
 
 
 class Reporter:
-    """Shows a progress bar on a terminal, and log lines; those of other ranks than the main one are
-    quiet.
+    """Shows log lines and, on a terminal, a progress bar.
+
+    Args:
+        quiet: show nothing, as on ranks other than the main one.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -48,12 +56,13 @@ class Reporter:
         self.seconds: list[float] = []  # of training after each of the first steps here
 
     def note(self, text: str) -> None:
-        """Print text; below the progress bar, rich has to wrap long lines."""
+        """Print text."""
+        # Above a progress bar, rich has to know the number of lines, so it wraps them.
         self.console.print(escaped(text), markup=False, soft_wrap=self.bar is None)
 
     @contextlib.contextmanager
     def display(self, state: RunState, steps: int) -> Iterator[None]:
-        """Show the progress of a run of so many steps; as a bar, if standard error is a terminal."""
+        """Show the progress of a run of so many steps."""
         self.steps = steps
         if not self.console.is_terminal:
             yield
@@ -62,8 +71,6 @@ class Reporter:
             MofNCompleteColumn(),
             BarColumn(bar_width=10),
             TextColumn("{task.fields[figures]}"),
-        ]
-        columns += [
             TextColumn("elapsed"),
             TimeElapsedColumn(),
             TextColumn("left"),
@@ -79,48 +86,57 @@ class Reporter:
                 self.bar = None
 
     def advance(self, state: RunState) -> None:
-        """Move the progress bar to the run's step; after the first steps, say how long the others
-        will take.
-        """
+        """Move the progress bar to the run's step. Estimate the time left after the first steps."""
         if len(self.seconds) <= FIRST_UPDATES + 1:
             self.seconds.append(state.total.seconds)
             if len(self.seconds) == FIRST_UPDATES + 2:
                 self.estimate(state.step)
         if self.bar is None:
             return
-        window, task = state.window, self.bar.task_ids[0]
+        task = self.bar.task_ids[0]
         self.bar.update(task, completed=state.step)
+        window = state.window
         if window.seconds:
+            loss = window.loss / window.target_tokens
             rate = window.target_tokens / window.seconds
-            self.bar.update(
-                task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s"
-            )
+            self.bar.update(task, figures=f"loss {loss:.3f}  {rate:,.0f} tok/s")
 
     def estimate(self, step: int) -> None:
         """Say how long the steps after `step` will take."""
-        # The very first one takes longer.
+        steps_left = self.steps - step
+        if steps_left <= 0:
+            return
         seconds = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES
-        left = self.steps - step
-        if left > 0:
-            steps = f"{counted(left, 'step')} of {seconds:.2g} s"
-            self.note(f"about {duration(seconds * left)} of training left: {steps}, and validation")
+        time_left = duration(seconds * steps_left)
+        steps = f"{counted(steps_left, 'step')} of {seconds:.2g} s"
+        self.note(f"about {time_left} of training left: {steps}, and validation")
 
     def record(self, state: RunState, rate: float, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a line of metrics. Losses are per target token, in nats; `values` are from a
-        validation.
+        """Return a line of metrics, with the `values` of a validation.
+
+        Losses are per target token, in nats. They are of the updates since the last line.
         """
-        window, total = state.window, state.total
-        tokens, seconds = window.target_tokens, window.seconds
+        window = state.window
+        total = state.total
+        loss = nll = window_perplexity = None
+        if window.target_tokens:
+            loss = window.loss / window.target_tokens
+            nll = window.nll / window.target_tokens
+            window_perplexity = perplexity(nll)
+        source_rate = target_rate = None
+        if window.seconds:
+            source_rate = window.source_tokens / window.seconds
+            target_rate = window.target_tokens / window.seconds
         return {
             "step": state.step,
             "epoch": state.epoch + 1,
-            "loss": window.loss / tokens if tokens else None,
-            "nll": window.nll / tokens if tokens else None,
-            "perplexity": perplexity(window.nll / tokens) if tokens else None,
+            "loss": loss,
+            "nll": nll,
+            "perplexity": window_perplexity,
             "lr": rate,
             "gradient_norm": state.gradient_norm,
-            "target_tokens_per_second": tokens / seconds if seconds else None,
-            "source_tokens_per_second": window.source_tokens / seconds if seconds else None,
+            "target_tokens_per_second": target_rate,
+            "source_tokens_per_second": source_rate,
             "target_tokens": total.target_tokens,
             "training_seconds": total.seconds,
             "device_hours": total.device_seconds / 3600,
@@ -133,43 +149,28 @@ class Reporter:
         }
 
     def show(self, record: Mapping[str, Any]) -> None:
-        """Print a line of metrics, which fits 80 columns, and below it the figures of a validation."""
-        words = [time.strftime("%H:%M:%S"), f"step {record['step']:,}", f"epoch {record['epoch']}"]
+        """Print a line of metrics in 80 columns, and below it the figures of a validation."""
+        line = f"{time.strftime('%H:%M:%S')} step {record['step']:,} epoch {record['epoch']}"
         if record["loss"] is not None:
-            words += [
-                f"loss {record['loss']:.3f}",
-                f"ppl {readable(record['perplexity'])}",
-                f"lr {record['lr']:.2e}",
-            ]
-            words.append(f"{record['target_tokens_per_second']:,.0f} tok/s")
-        self.note(" ".join(words))
-        shown = {
-            name.removeprefix("validation_"): value
-            for name, value in record.items()
-            if "validation_" in name
-        }
-        if shown:
-            shown = {
-                "ppl" if name == "perplexity" else name: shown[name]
-                for name in shown
-                if name != "nll"
-            }
-            self.note(
-                " ".join(
-                    [
-                        "  validation:",
-                        *(f"{name} {readable(value)}" for name, value in shown.items()),
-                    ]
-                )
-            )
+            line += f" loss {record['loss']:.3f}"
+            line += f" ppl {readable(record['perplexity'])}"
+            line += f" lr {record['lr']:.2e}"
+            line += f" {record['target_tokens_per_second']:,.0f} tok/s"
+        self.note(line)
+        figures = ""
+        for name, value in record.items():
+            if "validation_" in name and name != "validation_nll":
+                label = name.removeprefix("validation_").replace("perplexity", "ppl")
+                figures += f" {label} {readable(value)}"
+        if figures:
+            self.note(f"  validation:{figures}")
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
-        best = [
-            name
-            for name in summary
-            if name.startswith("best_validation_") and summary[name] is not None
-        ]
-        shown = {name: summary[name] for name in [*SUMMARY, *best] if summary[name] or name in best}
+        """Print the figures at the end of a run."""
+        shown = {name: summary[name] for name in SUMMARY if summary[name]}
+        for name, value in summary.items():
+            if name.startswith("best_validation_") and value is not None:
+                shown[name] = value
         shown["training_time"] = duration(summary["training_hours"] * 3600)
         self.console.print(figures_table("summary of the run (more in summary.json)", shown))
 
@@ -180,18 +181,16 @@ def table(
     title: str = "",
     show_header: bool = True,
 ) -> Table:
-    """Return a table for people, whose long cells are folded."""
-    drawn = Table(
-        *(Column(heading, overflow="fold") for heading in headings),
-        title=title,
-        show_header=show_header,
-    )
+    """Return a table to be printed, whose long cells are folded."""
+    columns = [Column(heading, overflow="fold") for heading in headings]
+    table = Table(*columns, title=title, show_header=show_header)
     for row in rows:
-        drawn.add_row(*row)
-    return drawn
+        table.add_row(*row)
+    return table
 
 
 def figures_table(title: str, figures: Mapping[str, Any]) -> Table:
+    """Return a table of named figures in a short form."""
     rows = []
     for name, value in figures.items():
         label = name.replace("as_table2", "as in Table 2").replace("flop", "FLOP").replace("_", " ")
@@ -201,16 +200,27 @@ def figures_table(title: str, figures: Mapping[str, Any]) -> Table:
 
 def duration(seconds: float) -> str:
     """Return `12 s`, or `1:02:03` from a minute on."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes else f"{rest} s"
+    total_minutes, rest = divmod(round(seconds), 60)
+    if total_minutes == 0:
+        return f"{rest} s"
+    hours, minutes = divmod(total_minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
 
 
 def readable(value: Any) -> str:
     """Return `value` in a short form: `1,234`, `1.813`, `3.3e+18`, `yes`, `not set`."""
     if isinstance(value, (list, tuple)):
         return " ".join(value) or "none"
-    if value is None or isinstance(value, bool):
-        return {None: "not set", True: "yes", False: "no"}[value]
+    if value is None:
+        return "not set"
+    if value is True:
+        return "yes"
+    if value is False:
+        return "no"
     if isinstance(value, float):
-        return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        if 1000 <= abs(value) < 1e6:
+            return f"{value:,.0f}"
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)

@@ -15,7 +15,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,7 +46,7 @@ class Uncounted:
 
     step: int
     update: Update
-    # Waits for loss, nll and the square of the gradient's norm: see `Run.add`.
+    # Waits for the loss, the nll and the square of the gradient's norm over all ranks.
     sums: Callable[[], list[float]]
 
 
@@ -54,12 +54,12 @@ class Run:
     """The position of a run, what is due after each update, and what is saved.
 
     Args:
-        task: of the text that the trainer's updates are made of.
+        task: the task of the trainer's text.
         valid: the validation set, if there is one.
-        length: of the whole run.
+        length: the length of the whole run.
         contents: the fields of `checkpoint.Contents` except the step.
         out: the run's directory, which need not exist yet.
-        quiet: report nothing, as ranks do other than the main one.
+        quiet: report nothing, as on ranks other than the main one.
     """
 
     def __init__(
@@ -73,17 +73,22 @@ class Run:
         out: Path,
         quiet: bool,
     ) -> None:
-        self.trainer, self.config, self.world = trainer, trainer.config, trainer.world
-        self.model, self.corpus, self.plan = (
-            trainer.model,
-            trainer.updates.corpus,
-            trainer.updates.plan,
-        )
-        self.task, self.valid, self.length, self.costs = task, valid, length, costs
-        self.contents, self.directory, self.reporter = contents, RunDirectory(out), Reporter(quiet)
+        self.trainer = trainer
+        self.config = trainer.config
+        self.world = trainer.world
+        self.model = trainer.model
+        self.corpus = trainer.updates.corpus
+        self.plan = trainer.updates.plan
+        self.task = task
+        self.valid = valid
+        self.length = length
+        self.costs = costs
+        self.contents = contents
+        self.directory = RunDirectory(out)
+        self.reporter = Reporter(quiet)
         self.state = RunState()
         self.save_interval, self.validation_interval = self.config.intervals()
-        self.newest: Path | None = None  # the newest checkpoint; it may still be written
+        self.newest: Path | None = None  # the newest checkpoint, which may still be being written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: Uncounted | None = None  # the update of the last step
         self.host_copies = trainer.fast.host_copies()
@@ -98,7 +103,9 @@ class Run:
             TrainingError: too many updates were not finite, memory ran out, or a rank was lost.
         """
         self.model.train()
-        count = self.trainer.updates.micro_batches if self.finished else self.choose_micro_batches()
+        count = self.trainer.updates.micro_batches
+        if not self.finished:
+            count = self.choose_micro_batches()
         with (
             self.trainer.updates.following(count, self.state.epoch, self.state.position) as updates,
             stop_signals() as signals,
@@ -107,22 +114,27 @@ class Run:
             self.do_pending()
             while not self.finished:
                 # Section 5.1: about 25,000 source and 25,000 target tokens.
-                update = self.next(updates)
-                with explain_out_of_memory([each.batch for each in update.share], count):
+                update = self.next_update(updates)
+                with explain_out_of_memory(update.batches, count):
+                    # Section 5.3: equation 3 and Adam. Section 5.4: dropout, label smoothing.
                     sums = self.trainer.update(update.share, self.state.step)
                     for observer in self.observers:
                         observer.updated(self.state.step)
                 self.add(update, sums)
-                self.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
+                # Validate, log and save. Section 6.1 averages what is saved.
+                self.end_step(signals)
             self.save(self.directory.place("step", self.state.step))
 
     def choose_micro_batches(self) -> int:
-        """Record and return the number of micro-batches: that with which as many ranks began, or
-        one that fits.
+        """Record and return the number of micro-batches of an update, which fit into memory.
+
+        It stays as the run began, as long as there are as many ranks.
         """
         state = self.state
-        recorded = state.micro_batches if state.ranks == self.world.size else 0
-        count = wanted = recorded or self.trainer.updates.micro_batches
+        wanted = self.trainer.updates.micro_batches
+        if state.ranks == self.world.size and state.micro_batches:
+            wanted = state.micro_batches
+        count = wanted
         # One rank that is out of memory would leave the others of a divided model waiting.
         if self.trainer.fast.tries_memory and not self.config.model_parallel:
             count = fitting_micro_batches(self.trainer, wanted)
@@ -130,20 +142,23 @@ class Run:
             self.reporter.note(
                 f"the GPU's memory is too small for larger micro-batches: {count} an update"
             )
-        state.ranks, state.micro_batches = self.world.size, count
+        state.ranks = self.world.size
+        state.micro_batches = count
         return count
 
     def resume(self) -> bool:
-        """Restore the newest undamaged checkpoint; return whether there is one."""
-        folder = self.newest = self.directory.newest(self.reporter.note)
+        """Restore the newest undamaged checkpoint, and return whether there is one."""
+        folder = self.directory.newest(self.reporter.note)
+        self.newest = folder
         if folder is not None:
             self.restore(folder)
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
             self.compare_validation()
         self.check_agreement()  # all ranks have read before anything is deleted
         if self.world.is_main:
-            # A pending step is logged by `do_pending`.
-            last_logged = self.state.step - bool(self.state.pending)
+            last_logged = self.state.step
+            if self.state.pending:  # `do_pending` logs this step
+                last_logged -= 1
             self.directory.rewind(folder, last_logged)
             self.directory.delete_old(self.config.keep_last)
             if self.state.best is not None:
@@ -154,42 +169,41 @@ class Run:
 
     def restore(self, folder: Path) -> None:
         """Load what `snapshot` has saved, in the order in which observers need it."""
-        model, place = self.model, str(folder)
-        checkpoint.assign_weights(model, checkpoint.load_weights(folder), place)
+        place = str(folder)
+        checkpoint.assign_weights(self.model, checkpoint.load_weights(folder), place)
         for observer in self.observers:
             observer.resumed()
         saved = checkpoint.load_training(folder)
-        raw = {
-            name: saved.tensors.pop(name) for name in list(saved.tensors) if name.startswith(RAW)
-        }
-        if raw:
-            weights = {name.removeprefix(RAW): weight for name, weight in raw.items()}
-            checkpoint.assign_weights(model, weights, place)
+        raw_weights = {}
+        for name in list(saved.tensors):
+            if name.startswith(RAW):
+                raw_weights[name.removeprefix(RAW)] = saved.tensors.pop(name)
+        if raw_weights:
+            checkpoint.assign_weights(self.model, raw_weights, place)
         optimizer_state.restore(
             self.trainer.optimizer, saved.values["optimizer"], saved.tensors, place
         )
         self.trainer.scaler.load_state_dict(saved.values.get("scaler", {}))
         self.state = RunState.from_json(saved.values["state"], place)
-        # Its fingerprint stays, though a newer version has more settings.
+        # The fingerprint stays, although a newer version has more settings.
         self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
 
     def check_agreement(self) -> None:
-        """Wait for all ranks; raise a TrainingError unless all have read the same data and the same
-        checkpoint.
+        """Wait for all ranks.
+
+        Raises:
+            TrainingError: they have not read the same data and the same checkpoint.
         """
         self.world.barrier()
-        read = self.state.step, self.corpus.fingerprint, self.validation_set
+        read = (self.state.step, self.corpus.fingerprint, self.validation_set)
         if len(set(self.world.gather(read))) > 1:
             raise TrainingError(
                 "the processes do not read the same files. With several machines, DATA must be the "
-                "same on all, and "
-                "--out a directory that they share"
+                "same on all, and --out a directory that they share"
             )
 
     def compare_validation(self) -> None:
-        """Begin the best checkpoint and the patience anew if validation is not what they were
-        measured by.
-        """
+        """Forget the best checkpoint and reset the patience if validation has changed."""
         state = self.state
         if state.best is None or self.at_last_step:
             return
@@ -198,35 +212,35 @@ class Run:
                 "warning: the data have no validation set now: the best checkpoint stays as it is"
             )
             return
-        other = ""
-        if self.config.best_by == "bleu" and state.tokenization != self.task.tokenization:
-            other = f"tokenization of BLEU ({self.task.tokenization})"
         if state.validation_set not in ("", self.validation_set):
-            other = "validation set"
-        if other:
-            self.reporter.note(
-                f"warning: the {other} is another one: the best checkpoint and --patience begin "
-                "anew"
-            )
-            state.best = None
-            state.best_figures = {}
-            state.stale_validations = 0
+            changed = "validation set"
+        elif self.config.best_by == "bleu" and state.tokenization != self.task.tokenization:
+            changed = f"tokenization of BLEU ({self.task.tokenization})"
+        else:
+            return
+        self.reporter.note(
+            f"warning: the {changed} is another one: the best checkpoint and --patience begin anew"
+        )
+        state.best = None
+        state.best_figures = {}
+        state.stale_validations = 0
 
     @property
     def validation_set(self) -> str:
         """The fingerprint of the validation set, or "" without one."""
-        return "" if self.valid is None else self.valid.fingerprint
+        if self.valid is None:
+            return ""
+        return self.valid.fingerprint
 
     @property
     def out_of_patience(self) -> bool:
-        return (
-            self.config.patience is not None
-            and self.state.stale_validations >= self.config.patience
-        )
+        patience = self.config.patience
+        return patience is not None and self.state.stale_validations >= patience
 
     @property
     def has_all_epochs(self) -> bool:
-        return self.config.max_epochs is not None and self.state.epochs >= self.config.max_epochs
+        max_epochs = self.config.max_epochs
+        return max_epochs is not None and self.state.epochs >= max_epochs
 
     @property
     def at_last_step(self) -> bool:
@@ -236,92 +250,101 @@ class Run:
     def finished(self) -> bool:
         return self.at_last_step or self.out_of_patience
 
-    def next(self, updates: Iterator[Update]) -> Update:
-        """Return the next update, and move on to it; record how long its data was waited for."""
-        began = time.perf_counter()
+    def next_update(self, updates: Iterator[Update]) -> Update:
+        """Return the next update, and move on to it. The wait for its data is recorded."""
+        state = self.state
+        start = time.perf_counter()
         if self.uncounted is None:  # nothing is being computed
-            self.clock = began
+            self.clock = start
         update = next(updates)
-        waited = time.perf_counter() - began
-        for totals in (self.state.total, self.state.window):
-            totals.waiting += waited
-        self.state.step += 1
-        self.state.epoch, self.state.position = update.epoch, update.position + 1
-        self.state.epochs = update.epoch + update.ends_epoch
+        waited = time.perf_counter() - start
+        state.total.waiting += waited
+        state.window.waiting += waited
+        state.step += 1
+        state.epoch = update.epoch
+        state.position = update.position + 1
+        state.epochs = update.epoch
+        if update.ends_epoch:
+            state.epochs += 1
         return update
 
     def add(self, update: Update, sums: Callable[[], list[float]]) -> None:
-        """Add the update of this step, and count the one before it: a device never waits for the
-        host.
-
-        The function `sums` waits for what `Trainer.accumulate` returns, summed over all ranks.
-        """
+        """Add the update of this step, whose `sums` are from `Trainer.update`."""
+        # The update before is counted only now, while the device computes this one.
         self.count()
         self.uncounted = Uncounted(self.state.step, update, sums)
 
     def count(self) -> None:
-        """Count the last update, if that was not done; before anything is validated, logged or
-        saved.
-        """
+        """Count the last update, before anything is validated, logged or saved."""
         last = self.uncounted
         if last is None:
             return
         self.uncounted = None
         loss, nll, square = last.sums()
         norm = math.sqrt(square)
-        began, self.clock = self.clock, time.perf_counter()
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        now = time.perf_counter()
+        seconds = now - self.clock
+        self.clock = now
+        if not math.isfinite(loss) or not math.isfinite(norm):
             scaler = self.trainer.scaler
-            if not (scaler.is_enabled() and math.isfinite(loss) and scaler.get_scale() >= 1):
-                self.skip(last, loss, norm)  # else it has lowered the scale, and that is all
+            # An overflow in float16 has lowered the scale, and that is all. Below a scale of 1, it
+            # is not the scale that overflows.
+            overflow = scaler.is_enabled() and math.isfinite(loss) and scaler.get_scale() >= 1
+            if not overflow:
+                self.skip(last, loss, norm)
             return
-        source, target = last.update.lengths
-        totals = replace(
-            self.costs.of(self.clock - began),
-            loss=loss,
-            nll=nll,
-            source_tokens=int(source.sum()),
-            target_tokens=int(target.sum()),
-            flops=sum(flops_of_update(self.model, last.update.lengths).values()),
-        )
+        totals = self.costs.of(seconds)
+        totals.loss = loss
+        totals.nll = nll
+        source_lengths, target_lengths = last.update.lengths
+        totals.source_tokens = int(source_lengths.sum())
+        totals.target_tokens = int(target_lengths.sum())
+        totals.flops = sum(flops_of_update(self.model, last.update.lengths).values())
         self.state.total.add(totals)
         self.state.window.add(totals)
         self.state.gradient_norm = norm
 
     def skip(self, last: Uncounted, loss: float, norm: float) -> None:
-        """Count an update that is not finite; raise a TrainingError after more than
-        `--non-finite-budget`.
+        """Count an update that is not finite.
+
+        Raises:
+            TrainingError: there were more than `--non-finite-budget`.
         """
-        self.state.skipped += 1
+        skipped = self.state.skipped + 1
+        self.state.skipped = skipped
+        budget = self.config.non_finite_budget
         sentences = sorted(last.update.sentences)
-        shown = ", ".join(str(i + 1) for i in sentences[:8]) + (
-            ", ..." if len(sentences) > 8 else ""
-        )
+        numbers = [str(sentence + 1) for sentence in sentences[:8]]
+        if len(sentences) > 8:
+            numbers.append("...")
         what = (
             f"step {last.step}: loss {loss:g} and gradient norm {norm:g} are not finite; "
-            f"sentences {shown} of the training corpus"
+            f"sentences {', '.join(numbers)} of the training corpus"
         )
-        if self.state.skipped > self.config.non_finite_budget:
+        if skipped > budget:
             self.directory.wait()
             raise TrainingError(
-                f"{what}. {self.state.skipped} updates were not finite, more than "
-                "--non-finite-budget "
-                f"{self.config.non_finite_budget}. Last checkpoint: {self.newest or 'none'}. "
+                f"{what}. {skipped} updates were not finite, more than --non-finite-budget "
+                f"{budget}. Last checkpoint: {self.newest or 'none'}. "
                 "Try a lower --learning-rate-scale, --clip-norm 1, or --precision float32."
             )
-        self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
+        self.reporter.note(f"warning: {what}; the update is skipped ({skipped} so far)")
 
     def end_step(self, signals: Sequence[int]) -> None:
-        """Validate, log and save if due; if any rank has received `signals`, save and raise
-        Interrupted.
+        """Validate, log and save, if due.
+
+        Raises:
+            Interrupted: a rank has received `signals`, and the run is saved.
         """
         self.directory.check()
         self.reporter.advance(self.state)
-        main, every = self.world.is_main, self.validation_interval
+        save_elapsed = validation_elapsed = False
+        if self.world.is_main:  # whose clock decides
+            save_elapsed = self.save_interval.elapsed()
+            if self.validation_interval is not None:
+                validation_elapsed = self.validation_interval.elapsed()
         stopping, save_elapsed, validation_elapsed = self.agree(
-            bool(signals),
-            main and self.save_interval.elapsed(),
-            main and every is not None and every.elapsed(),
+            bool(signals), save_elapsed, validation_elapsed
         )
         self.state.pending = self.due(save_elapsed, validation_elapsed)
         if stopping:
@@ -329,25 +352,31 @@ class Run:
         self.do_pending()
 
     def due(self, save_elapsed: bool, validation_elapsed: bool) -> list[str]:
-        """Return the actions that are due after this step, where an interval of minutes may have
-        elapsed.
+        """Return the actions that are due after this step.
+
+        Args:
+            save_elapsed: the minutes of --save-every are over.
+            validation_elapsed: the minutes of --validate-every are over.
         """
-        step, every = self.state.step, self.validation_interval
+        step = self.state.step
         save = save_elapsed or self.save_interval.ends_at(step) or self.at_last_step
-        # Without --validate-every, each checkpoint is validated. With it, the last one only if it
-        # is due.
-        validate = save if every is None else validation_elapsed or every.ends_at(step)
-        validate = validate and self.valid is not None
+        if self.valid is None:
+            validate = False
+        elif self.validation_interval is None:  # each checkpoint is validated
+            validate = save
+        else:
+            validate = validation_elapsed or self.validation_interval.ends_at(step)
         log = validate or self.at_last_step or step % self.config.log_every == 0
-        actions = {"validate": validate, "log": log, "save": save}
-        return [action for action in ACTIONS if actions[action]]
+        is_due = {"validate": validate, "log": log, "save": save}
+        return [action for action in ACTIONS if is_due[action]]
 
     def stop(self, signals: Sequence[int]) -> NoReturn:
         """Save the run with its pending actions, and raise Interrupted."""
         self.count()
         self.save(self.directory.place("latest", self.state.step), ending=True)
-        # none: another rank received it.
-        received = signal.Signals(signals[0] if signals else signal.SIGTERM)
+        received = signal.SIGTERM  # if another rank received the signal
+        if signals:
+            received = signal.Signals(signals[0])
         raise Interrupted(
             f"stopped by {received.name} after step {self.state.step:,}; saved {self.newest}. "
             f"`{command_line('train', '--resume', self.directory.path)}` resumes the run.",
@@ -355,21 +384,28 @@ class Run:
         )
 
     def agree(self, *flags: bool) -> list[bool]:
-        """Return for each flag whether a rank has set it. All ranks get the same answer at the same
-        step.
+        """Return for each flag whether a rank has set it, the same on all ranks.
 
-        With several ranks, it is the answer for the flags of the step before, so that no rank waits
-        for another: they were exchanged during this step. Those of the last step are not used.
+        With several ranks, these are the flags of the step before. They were exchanged during this
+        step, so that no rank waits for another. The flags of the run's last step are not used.
         """
-        flags_before, self.flags = self.flags, self.world.start_any(flags)
-        return (self.flags if self.world.size == 1 else flags_before)()
+        flags_before = self.flags
+        self.flags = self.world.start_any(flags)
+        if self.world.size == 1:
+            return self.flags()
+        return flags_before()
 
     def do_pending(self) -> None:
-        state, pending = self.state, self.state.pending
+        """Do the actions that are due after the last step."""
+        state = self.state
+        pending = state.pending
+        if not pending:
+            return
         state.pending = []
-        if pending:
-            self.count()
-        values = self.validate() if "validate" in pending else {}
+        self.count()
+        values: dict[str, Any] = {}
+        if "validate" in pending:
+            values = self.validate()
         if "log" in pending:
             self.log(values)
         improved = bool(values) and state.best is not None and state.best_step == state.step
@@ -379,19 +415,21 @@ class Run:
             self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, Any]:
-        """Return the values of a validation, and record whether it is the best; all ranks go by the
-        main rank's.
-        """
+        """Return the values of a validation, and record whether it is the best."""
         if self.valid is None:  # the run was resumed with data that has no validation set
             return {}
         figures, values = validation(self.trainer, self.task, self.valid, self.observers)
         self.state.validation_set = self.validation_set
         self.state.tokenization = self.task.tokenization
-        self.state.judge(self.world.gather(figures)[0], self.config.best_by)
-        return {**{f"validation_{name}": value for name, value in figures.items()}, **values}
+        figures_of_main = self.world.gather(figures)[0]  # all ranks decide alike
+        self.state.judge(figures_of_main, self.config.best_by)
+        return {f"validation_{name}": value for name, value in figures.items()} | values
 
     def log(self, values: Mapping[str, Any]) -> None:
-        rate = self.trainer.schedule(self.state.step) if self.state.step else 0.0
+        """Write a line of metrics, with the `values` of a validation."""
+        rate = 0.0
+        if self.state.step:
+            rate = self.trainer.schedule(self.state.step)
         record = self.reporter.record(self.state, rate, values)
         self.reporter.show(record)
         if self.world.is_main:
@@ -401,15 +439,16 @@ class Run:
         self.state.window = Totals()
 
     def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
-        """Save this step to `place`, in a thread that raises its errors later; keep it as the best
-        one if `best`.
+        """Save this step to `place`, in a thread, whose errors are raised by a later call.
 
-        If the run is `ending` or finished, it is written when this returns, on all ranks.
+        Args:
+            best: keep it as the best checkpoint.
+            ending: it has to be written when this returns, on all ranks, as when a run is finished.
         """
         ending = ending or self.finished
         if self.world.is_main:
             self.directory.wait()  # first: memory holds the copies of one checkpoint only
-        # Parameters may be divided.
+        # On all ranks: they may divide parameters.
         write = self.snapshot(place, best, copy=self.world.is_main and not ending)
         if self.world.is_main:
             if ending:
@@ -421,16 +460,19 @@ class Run:
             self.world.barrier()
 
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
-        """Return a function that writes this step to `place`; with `copy` at any time, else before
-        the next update.
+        """Return a function that writes this step to `place`.
+
+        With `copy`, it may be called at any time, else only before the next update.
         """
-        step, keep = self.state.step, self.config.keep_last
-        weights = trained = checkpoint.weights_of(self.model)
+        step = self.state.step
+        raw_weights = checkpoint.weights_of(self.model)
         scalars, moments = optimizer_state.dump(self.trainer.optimizer)
+        weights = raw_weights
         for observer in self.observers:
             weights = observer.saved(weights)
-        if weights is not trained:
-            moments |= {f"{RAW}{name}": weight for name, weight in trained.items()}
+        if weights is not raw_weights:
+            for name, weight in raw_weights.items():
+                moments[f"{RAW}{name}"] = weight
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)
@@ -447,7 +489,7 @@ class Run:
                 wait()
             if not place.exists():
                 checkpoint.save(place, contents, weights, self.task, training)
-                self.directory.delete_old(keep)
+                self.directory.delete_old(self.config.keep_last)
             if best:
                 self.directory.keep_best(step)
 

@@ -1,6 +1,4 @@
-"""The start of a run: its settings, its data, and everything that a training consists of, in the
-order it is built.
-"""
+"""The start of a run: its settings, its data, and all parts of a training."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -54,21 +52,27 @@ def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
     recorded = recorded_config(options.out)
     if recorded is not None:
         check_owners(recorded, options.out)
-    base = None if options.init_from is None else model_settings(options.out, options.init_from)
+    base = None
+    if options.init_from is not None:
+        base = model_settings(options.out, options.init_from)
     config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config, base=base)
-    return config if recorded is None else as_begun(config, recorded)
+    if recorded is None:
+        return config
+    return as_started(config, recorded)
 
 
-def as_begun(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
-    """Return the settings of a run that has begun: its precision, and newer settings as they were
-    `before`.
+def as_started(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
+    """Return the settings with which an earlier run goes on as it was started.
+
+    It keeps its precision. Settings that are newer than the run are as they were `before`.
     """
     components = {}
     for kind, component in config.components.items():
-        newer = [field for field in fields(component) if field.name not in recorded.get(kind, ())]
-        before = {
-            field.name: field.metadata["before"] for field in newer if "before" in field.metadata
-        }
+        recorded_names = recorded.get(kind, ())
+        before = {}
+        for field in fields(component):
+            if field.name not in recorded_names and "before" in field.metadata:
+                before[field.name] = field.metadata["before"]
         components[kind] = replace(component, **before)
     config = replace(config, components=components)
     if config.training.precision == "auto":
@@ -77,19 +81,15 @@ def as_begun(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
 
 
 def check_owners(recorded: Mapping[str, Any], run: Path | None) -> None:
-    """Raise a UsageError if a setting of an earlier run is of a package, or of a part of this one,
-    that is missing.
-    """
+    """Raise a UsageError if a setting of an earlier run belongs to a module that is missing."""
     known = extended(TrainingConfig).__dataclass_fields__
+    modules = recorded.get("modules", {})
     for name in recorded["training"]:
         if name not in known:
-            module = recorded.get("modules", {}).get(
-                name, "of another package, or of an annex of nmt"
-            )
+            module = modules.get(name, "of another package, or of an annex of nmt")
             raise UsageError(
                 f"{run}: its setting training.{name} needs a module that is missing here, "
-                f"{module}. "
-                "Install it, or name it by --import"
+                f"{module}. Install it, or name it by --import"
             )
 
 
@@ -97,62 +97,79 @@ def with_precision(config: RunConfig, precision: str) -> RunConfig:
     return replace(config, training=replace(config.training, precision=precision))
 
 
-def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
-    """Return the task, the training text of all directories, and the first validation set, if there
-    is one.
+class TrainingData(NamedTuple):
+    """Prepared data, opened."""
+
+    task: Task
+    corpus: Corpus
+    valid: Corpus | None
+
+
+def open_data(data: Sequence[str], verify: bool = True) -> TrainingData:
+    """Return the training text of all directories with their task, and the first validation set.
 
     Raises:
         DataError: with `verify`, which reads all of the data, a file has changed since `nmt
             prepare` wrote it.
         UsageError: a directory has no training text, has another vocabulary, or is a run.
     """
-    parts = [(Path(path), weight) for path, weight in map(weighted, data)]
-    opened = [_open_directory(path, verify) for path, _ in parts]
-    (first, weight), (task, corpus, _) = parts[0], opened[0]
-    for (path, _), (other, *_) in zip(parts, opened, strict=True):
-        if difference := task.difference(other):
+    paths = []
+    weights = []
+    for text in data:
+        path, weight = weighted(text)
+        paths.append(Path(path))
+        weights.append(weight)
+    parts = [_open_directory(directory, verify) for directory in paths]
+    first = parts[0]
+    for directory, part in zip(paths, parts, strict=True):
+        difference = first.task.difference(part.task)
+        if difference:
             raise UsageError(
-                f"{path}: another {difference} than {first}; prepare it with --subwords-from "
-                f"{first}"
+                f"{directory}: another {difference} than {paths[0]}; prepare it with "
+                f"--subwords-from {paths[0]}"
             )
-    if len(parts) > 1 or weight != 1:
-        corpus = JoinedCorpus([corpus for _, corpus, _ in opened], [weight for _, weight in parts])
-    return task, corpus, next((valid for *_, valid in opened if valid is not None), None)
+    corpus = first.corpus
+    if len(parts) > 1 or weights[0] != 1:
+        corpus = JoinedCorpus([part.corpus for part in parts], weights)
+    valid = None
+    for part in parts:
+        if valid is None:
+            valid = part.valid
+    return TrainingData(first.task, corpus, valid)
 
 
-def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | None]:
-    """Return the task, the training text and the validation set, if there is one, of one directory."""
+def _open_directory(data: Path, verify: bool) -> TrainingData:
+    """Return the data of one directory."""
     if (data / checkpoint.FOLDER_OF_RUN).is_dir():
         raise UsageError(
             f"{data}: a run, not prepared data; to resume it: "
             f"{command_line('train', '--resume', data)}"
         )
     manifest = read_manifest(data)
-    splits, recorded = manifest.get("splits"), manifest.get("task")
     task = checkpoint.load_task(data / checkpoint.TASK)
-    if isinstance(recorded, dict) and recorded.get("vocabularies") != task.describe().get(
-        "vocabularies"
-    ):
-        raise DataError(
-            f"{data / checkpoint.TASK}: not the vocabularies of these data; run nmt prepare again"
-        )
-    corpora = [
-        Corpus.open(data, split)
-        for split in ("train", "valid")
-        if isinstance(splits, dict) and split in splits
-    ]
-    if not corpora or corpora[0].split != "train" or not len(corpora[0]):
+    recorded = manifest.get("task")
+    if isinstance(recorded, dict):
+        vocabularies = task.describe().get("vocabularies")
+        if recorded.get("vocabularies") != vocabularies:
+            raise DataError(
+                f"{data / checkpoint.TASK}: not the vocabularies of these data; run nmt prepare "
+                "again"
+            )
+    splits = manifest.get("splits")
+    if not isinstance(splits, dict):
+        splits = {}
+    corpora = {split: Corpus.open(data, split) for split in ("train", "valid") if split in splits}
+    if not corpora.get("train"):
         raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")
-    for corpus in corpora if verify else ():
-        corpus.verify()
-        corpus.check_ids((task.source_vocabulary_size, task.target_vocabulary_size))
-    return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
+    if verify:
+        for corpus in corpora.values():
+            corpus.verify()
+            corpus.check_ids((task.source_vocabulary_size, task.target_vocabulary_size))
+    return TrainingData(task, corpora["train"], corpora.get("valid") or None)
 
 
 def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
-    """Raise a UsageError for settings that cannot be used for this task, with this criterion or
-    together.
-    """
+    """Raise a UsageError for settings that do not go with the task, the criterion or each other."""
     measures = [LOSS, *task.measures]
     if settings.best_by not in measures:
         raise UsageError(
@@ -169,8 +186,9 @@ def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -
 def initial_model(
     config: RunConfig, task: Task, world: World, origin: Origin | None
 ) -> tuple[Any, Origin | None]:
-    """Return the model before its first update, and its origin. Without one, the seed determines
-    the weights.
+    """Return the model before its first update, and its origin.
+
+    Without an origin, the seed determines the weights.
     """
     settings: TrainingConfig = config.training
     torch.manual_seed(settings.seed)
@@ -180,13 +198,17 @@ def initial_model(
             divide(model, world)
         model.to(world.device)
     except (RuntimeError, OverflowError) as error:
-        raise UsageError(
-            f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller"
-        ) from error
-    origin = prepared(model, config, origin, task, say if world.is_main else lambda _: None)
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"the model cannot be built: {reason}; make it smaller") from error
+    note = say if world.is_main else _ignore
+    origin = prepared(model, config, origin, task, note)
     if origin is not None:
         assign(origin, model, task)
     return model, origin
+
+
+def _ignore(_text: str) -> None:
+    """Say nothing, on ranks other than the main one."""
 
 
 def prepared(
@@ -196,16 +218,23 @@ def prepared(
     task: Task | None = None,
     note: Callable[[str], None] = say,
 ) -> Origin | None:
-    """Let all registered preparations change a model before its optimizer is made; return the
-    origin of its weights.
+    """Let all registered preparations change a model, and return the origin of its weights.
 
     A preparation is `(config, *, model, run, origin, task, note) -> Origin | None`, where `run` is
-    the `RunConfig`, and `task` is None without data. It does nothing unless one of its settings
-    asks for it. None: the origin stays.
+    the `RunConfig`, and `task` is None without data. It is called before the optimizer is made, and
+    does nothing unless one of its settings asks for it. If it returns None, the origin stays.
     """
-    about = {"model": model, "run": config, "task": task, "note": note}
     for component in registry.components("preparation"):
-        origin = component.build(config.extras[component.name], origin=origin, **about) or origin
+        changed_origin = component.build(
+            config.extras[component.name],
+            model=model,
+            run=config,
+            origin=origin,
+            task=task,
+            note=note,
+        )
+        if changed_origin is not None:
+            origin = changed_origin
     return origin
 
 
@@ -218,9 +247,7 @@ def model_of(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
 
 
 def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
-    """Return the model on the meta device: names and shapes of its parameters, and nothing in
-    memory.
-    """
+    """Return the model on the meta device: its parameters have names and shapes, but no memory."""
     with checkpoint.WithoutInitialisation(), torch.device("meta"):
         return model_of(config, vocabulary)
 
@@ -235,7 +262,7 @@ def build_run(
     out: Path,
     quiet: bool,
 ) -> Run:
-    """Build everything that a training consists of, but its observers. Nothing is written."""
+    """Build all parts of a training except its observers. Nothing is written."""
     settings: TrainingConfig = config.training
     criterion = registry.build_as(Criterion, config["criterion"])
     check_settings(settings, task, criterion)
@@ -244,12 +271,11 @@ def build_run(
     computing = fast(world.device)
 
     precision = settings.precision
-    if precision == "auto":
-        # As the main rank has it.
-        precision = world.gather(computing.precision(model, settings.deterministic))[0]
-    if (
-        settings.model_parallel and precision == "float16"
-    ):  # each rank would find overflows of its own
+    if precision == "auto":  # the main rank's, on all ranks
+        precisions = world.gather(computing.precision(model, settings.deterministic))
+        precision = precisions[0]
+    if settings.model_parallel and precision == "float16":
+        # An overflow in one rank's parameters would be unknown to the others.
         raise UsageError("--model-parallel cannot be used with --precision float16")
     computing.fit(model, criterion)
     if settings.gradient_checkpointing:
@@ -258,11 +284,12 @@ def build_run(
         computing.compile(model, criterion, settings.compile)
 
     packed = computing.takes_bins(model, criterion)
-    automatic = default_micro_batches(
-        plan.usual_tokens(), world.size, computing.sizes.batch_tokens, packed
-    )
+    micro_batches = settings.micro_batches
+    if micro_batches is None:
+        limit = computing.sizes.batch_tokens
+        micro_batches = default_micro_batches(plan.usual_tokens(), world.size, limit, packed)
     load = computing.loader(load_batch, model, packed)
-    updates = Updates(corpus, plan, world, settings.micro_batches or automatic, load, packed)
+    updates = Updates(corpus, plan, world, micro_batches, load, packed)
     optimizer = registry.build(config["optimizer"], parameters=trained(model))
     schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
     objective = Objective(model, criterion, precision)
@@ -277,8 +304,16 @@ def build_run(
 
 
 def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
+    """Return the plan of the updates.
+
+    Raises:
+        UsageError: an epoch has no sentences.
+    """
     settings: TrainingConfig = config.training
-    about = {"corpus": corpus, "task": task, "seed": settings.seed}
+    changes = [
+        registry.build(change, corpus=corpus, task=task, seed=settings.seed)
+        for change in config.used("sentences")
+    ]
     plan = BatchPlan(
         corpus.source_lengths,
         corpus.target_lengths,
@@ -286,7 +321,7 @@ def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
         settings.seed,
         corpus.parts,
         batch_sentences=settings.batch_sentences,
-        changes=[registry.build(extra, **about) for extra in config.used("sentences")],
+        changes=changes,
     )
     if not all(plan.size(epoch) for epoch in plan.begins()):
         raise UsageError("with these weights, an epoch has no sentences")
@@ -306,26 +341,31 @@ def describe(
 ) -> dict[str, Any]:
     """Return the fields of `checkpoint.Contents` except the step."""
     sections = config.identity()
-    record = None if origin is None else origin.record
-    identity = {**sections, "data": corpus.fingerprint, **({"origin": record} if record else {})}
-    everything = json.dumps(identity, sort_keys=True)
-    modules = {
-        kind: registry.component_of(component).module
-        for kind, component in config.components.items()
-    }
+    identity: dict[str, Any] = {**sections, "data": corpus.fingerprint}
+    record = None
+    if origin is not None:
+        record = origin.record
+        identity["origin"] = record
+    identity_text = json.dumps(identity, sort_keys=True)
+    modules = {}
+    for kind, component in config.components.items():
+        modules[kind] = registry.component_of(component).module
+    modules["task"] = type(task).__module__
     return {
         "sections": sections,
         **checkpoint.vocabulary_of(task),
-        "run": hashlib.sha256(everything.encode()).hexdigest()[:16],
-        "modules": {**modules, "task": type(task).__module__},
+        "run": hashlib.sha256(identity_text.encode()).hexdigest()[:16],
+        "modules": modules,
         "origin": record,
         "computed_by": computing.name,
     }
 
 
 def with_settings_of_run(options: Options, run: Path) -> Options:
-    """Return the options that resume `run`: its data unless another path is given, its
-    configuration, its imports.
+    """Return the options that resume `run`, with its data, its configuration and its imports.
+
+    Raises:
+        UsageError: an option says otherwise, or the data are missing.
     """
     for name in ("out", "preset", "config", "init_from"):
         if getattr(options, name) is not None:
@@ -333,23 +373,31 @@ def with_settings_of_run(options: Options, run: Path) -> Options:
                 f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it"
             )
     recorded = read_config(run)
-    data = options.data or tuple(recorded["data"].get("paths", [recorded["data"]["path"]]))
-    missing = [path for path, _ in map(weighted, data) if not Path(path).is_dir()]
-    if missing and not options.data:
-        again = command_line("train", "DATA", "--resume", run)
-        raise UsageError(f"{run}: its data, {missing[0]}, is missing; if it was moved: {again}")
+    data = options.data  # if they were moved
+    if not data:
+        recorded_data = recorded["data"]
+        data = tuple(recorded_data.get("paths", [recorded_data["path"]]))
+        for text in data:
+            path, _ = weighted(text)
+            if not Path(path).is_dir():
+                command = command_line("train", "DATA", "--resume", run)
+                raise UsageError(f"{run}: its data, {path}, is missing; if it was moved: {command}")
     imports = tuple(dict.fromkeys([*recorded["imports"], *options.imports]))
     registry.discover(imports)
     return replace(options, data=data, out=run, config=run / CONFIG, imports=imports)
 
 
 def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
-    """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by
-    field name.
+    """Train on `options.data` into the run `options.out`, or resume it.
+
+    Args:
+        flags: settings by field name.
     """
-    data, out = options.data, options.out
-    if not data or out is None:
-        raise UsageError(f"{'--out RUN' if data else 'DATA'} is missing: nmt train DATA --out RUN")
+    out = options.out
+    if not options.data:
+        raise UsageError("DATA is missing: nmt train DATA --out RUN")
+    if out is None:
+        raise UsageError("--out RUN is missing: nmt train DATA --out RUN")
     with main_rank_reports():
         config = configuration(options, flags)
     settings: TrainingConfig = config.training
@@ -359,23 +407,7 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
         config = with_precision(config, run.trainer.objective.precision)
         try:
             if world.is_main:
-                paths = [str(Path(text).resolve()) for text in data]  # a weight stays
-                recorded = {
-                    "path": " ".join(paths),
-                    "paths": paths,
-                    "fingerprint": run.corpus.fingerprint,
-                }
-                about = {
-                    "data": recorded,
-                    "imports": list(options.imports),
-                    "origin": run.contents["origin"],
-                }
-                about["modules"] = {
-                    name: extra.module
-                    for extra in extras()
-                    for name in extra.config.__dataclass_fields__
-                }
-                run.directory.claim({**config.to_json(), **about, "environment": environment(run)})
+                run.directory.claim(content_of_config(run, config, options))
             world.barrier()
             train_run(run, config, options.preset)
         finally:
@@ -383,6 +415,7 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
 
 
 def prepare_torch(settings: TrainingConfig, device: torch.device) -> None:
+    """Set torch up for this process, before it trains."""
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
         torch.use_deterministic_algorithms(True)
@@ -398,7 +431,7 @@ def run_of(
     out: Path,
     quiet: bool,
 ) -> Run:
-    """Return a run with its observers; nothing is written.
+    """Return a run with its observers. Nothing is written.
 
     Raises:
         NmtError: the data, the origin or the settings cannot be used, or not together.
@@ -413,29 +446,52 @@ def run_of(
     return run
 
 
+def content_of_config(run: Run, config: RunConfig, options: RunOptions) -> dict[str, Any]:
+    """Return the content of the run's config.json."""
+    paths = [str(Path(text).resolve()) for text in options.data]  # a weight stays
+    modules = {}
+    for extra in extras():
+        for name in extra.config.__dataclass_fields__:
+            modules[name] = extra.module
+    return {
+        **config.to_json(),
+        "data": {"path": " ".join(paths), "paths": paths, "fingerprint": run.corpus.fingerprint},
+        "imports": list(options.imports),
+        "origin": run.contents["origin"],
+        "modules": modules,
+        "environment": environment(run),
+    }
+
+
 def environment(run: Run) -> dict[str, Any]:
     """Return the versions and the devices of this process group, and the number of parameters."""
     world = run.world
-    cuda = world.device.type == "cuda"
-    name = (
-        torch.cuda.get_device_name(world.device)
-        if cuda
-        else platform.processor() or platform.machine()
-    )
-    versions = {"nmt": __version__, "torch": torch.__version__, "Python": platform.python_version()}
-    devices = {"devices": f"{world.size} x {name}", "system": platform.platform()}
-    return {**versions, **devices, "parameters": parameters_of(run.model)[0]}
+    if world.device.type == "cuda":
+        device = torch.cuda.get_device_name(world.device)
+    else:
+        device = platform.processor() or platform.machine()
+    return {
+        "nmt": __version__,
+        "torch": torch.__version__,
+        "Python": platform.python_version(),
+        "devices": f"{world.size} x {device}",
+        "system": platform.platform(),
+        "parameters": parameters_of(run.model)[0],
+    }
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: str) -> None:
-    wanted = {
-        "--patience": settings.patience is not None,
-        "--best-by": settings.best_by != LOSS,
-        "--validation-bleu": settings.validation_bleu,
-        "--validate-every": {"validate_every", "training.validate_every"}
-        & flags.keys(),  # a preset may have it
-    }
-    given = [name for name, value in wanted.items() if value]
+    """Raise a UsageError for settings of validation, where there is no validation set."""
+    given = []
+    if settings.patience is not None:
+        given.append("--patience")
+    if settings.best_by != LOSS:
+        given.append("--best-by")
+    if settings.validation_bleu:
+        given.append("--validation-bleu")
+    # The flags, not the settings: a preset may have it.
+    if "validate_every" in flags or "training.validate_every" in flags:
+        given.append("--validate-every")
     if given:
         raise UsageError(
             f"{' and '.join(given)}: {data} has no validation set; run nmt prepare with --valid "
@@ -447,23 +503,17 @@ def check_shares(micro_batches: int, processes: int) -> None:
     if processes > micro_batches:
         raise UsageError(
             f"{processes} processes cannot share the {micro_batches} micro-batches of an update; "
-            "start fewer, or a "
-            f"new run with --micro-batches {processes} (or a multiple of it)"
+            f"start fewer, or a new run with --micro-batches {processes} (or a multiple of it)"
         )
 
 
 def train_run(run: Run, config: RunConfig, preset: str | None) -> None:
+    """Train to the end of the run, and report."""
     origin = run.contents["origin"]
     resumed = run.resume()
     lines = advice(config, preset, run.trainer.schedule, run.length.steps, run, resumed)
     if run.finished and not run.state.pending:
-        limit = (
-            "--patience"
-            if run.out_of_patience
-            else "--max-epochs"
-            if run.has_all_epochs
-            else "--max-steps"
-        )
+        limit = limit_reached(run)
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif resumed:
         for line in lines:
@@ -482,3 +532,12 @@ def train_run(run: Run, config: RunConfig, preset: str | None) -> None:
         run.directory.write_summary(figures)
     run.reporter.summarise(figures)
     run.reporter.note(closing_lines(run))
+
+
+def limit_reached(run: Run) -> str:
+    """Return the flag that has ended the run."""
+    if run.out_of_patience:
+        return "--patience"
+    if run.has_all_epochs:
+        return "--max-epochs"
+    return "--max-steps"

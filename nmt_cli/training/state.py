@@ -32,23 +32,20 @@ class Totals:
     target_tokens: int = _count()
     source_tokens: int = _count()
     seconds: float = _count(0.0)  # of training updates
-    # Counted from the model's shapes; 0 if the model does not count them.
-    flops: float = _count(0.0)
+    flops: float = _count(0.0)  # from the model's shapes. 0 if the model does not count them.
     device_seconds: float = _count(0.0)
     flops_as_table2: float = _count(0.0)  # device-seconds x the sustained rate
     possible_flops: float = _count(0.0)  # device-seconds x the peak rate
-    waiting: float = _count(0.0)  # seconds of `seconds` in which the next batch was not there yet
+    waiting: float = _count(0.0)  # the part of `seconds` in which the next batch was not there yet
 
     def add(self, other: Totals) -> None:
-        for f in fields(self):
-            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+        for name in [entry.name for entry in fields(self)]:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass
 class RunState:
-    """The position in the data, the counters, the best validation so far, and the actions still
-    pending.
-    """
+    """The position in the data, the counters, the best validation, and the pending actions."""
 
     step: int = _count()
     epoch: int = _count()
@@ -58,32 +55,35 @@ class RunState:
     skipped: int = _count()  # updates left out because they were not finite
     gradient_norm: float = _count(0.0)  # of the last update
     epochs: int = _count()  # completed
-    best: float | None = None  # of the validations, by --best-by
+    best: float | None = None  # value of --best-by over all validations
     best_step: int = _count()
     best_figures: dict[str, float] = field(default_factory=dict)  # of the best validation, by name
-    last: float | None = None  # of the validations, by --best-by
-    validation_set: str = ""  # on which they were made: its fingerprint; "" in runs of version 1.0
-    tokenization: str = "13a"  # of their BLEU
+    last: float | None = None  # value of --best-by in the last validation
+    validation_set: str = ""  # fingerprint of the validation set. "" in runs of version 1.0.
+    tokenization: str = "13a"  # of validation BLEU
     stale_validations: int = _count()  # since the best
-    # Actions of the last step that are still to be done.
-    pending: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)  # actions of the last step, still to be done
     total: Totals = field(default_factory=Totals)
     window: Totals = field(default_factory=Totals)  # since the last log line
 
     def judge(self, figures: Mapping[str, float], measure: str) -> None:
         """Record the figures of this step's validation as the best ones, or as no improvement.
 
-        While scores are 0, as those of a model that has just begun to learn, the loss decides.
+        A model that has just begun to learn scores 0. As long as it does, the loss decides.
         """
         value = figures[measure]
         best = self.best
-        self.last = value if math.isfinite(value) else None
+        self.last = None
+        if math.isfinite(value):
+            self.last = value
         if best is None:
             improved = math.isfinite(value)
         elif value == best == 0:
             improved = figures[LOSS] < self.best_figures.get(LOSS, math.inf)
+        elif measure == LOSS:
+            improved = value < best
         else:
-            improved = value < best if measure == LOSS else value > best
+            improved = value > best
         if improved:
             self.best = value
             self.best_step = self.step
@@ -94,18 +94,19 @@ class RunState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any], place: str) -> Self:
-        """Return the state of which `values` are the `asdict`; raise a CheckpointError with `place`
-        for others.
+        """Return the state that `asdict` made `values` of.
+
+        Raises:
+            CheckpointError: the values are not those of a state. The message begins with `place`.
         """
         try:
-            totals = {
-                name: restored(Totals, values.get(name), place) for name in ("total", "window")
-            }
-            state: Self = restored(cls, {**values, **totals}, place)
+            total = restored(Totals, values.get("total"), place)
+            window = restored(Totals, values.get("window"), place)
+            state: Self = restored(cls, {**values, "total": total, "window": window}, place)
         except UsageError as error:
             raise CheckpointError(str(error)) from error
+        # A figure that was not finite is null in JSON.
         figures = state.best_figures.items()
-        # null: not finite.
         state.best_figures = {name: value for name, value in figures if isinstance(value, float)}
         if not all(action in ACTIONS for action in state.pending):
             raise CheckpointError(

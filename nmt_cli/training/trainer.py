@@ -19,9 +19,9 @@ from nmt_cli.training.updates import MicroBatch, Updates
 class Trainer:
     """Updates the weights of a model.
 
-    An update is cut into micro-batches, which the ranks share. Its gradient is that of the loss
-    summed over all target tokens and divided once, by their number. So the result depends on the
-    number of ranks only by rounding.
+    An update is cut into micro-batches, which the ranks share. The loss is summed over all its
+    target tokens and divided once, by their number. So the result depends on the number of ranks
+    only by rounding.
     """
 
     def __init__(
@@ -34,38 +34,45 @@ class Trainer:
         schedule: Schedule,
         updates: Updates,
     ) -> None:
-        self.config, self.world, self.fast = settings, world, fast
-        self.objective, self.model, self.parameters = (
-            objective,
-            objective.model,
-            trained(objective.model),
-        )
-        self.optimizer, self.schedule, self.updates = optimizer, schedule, updates
-        # Of the loss in float16, else without an effect.
+        self.config = settings
+        self.world = world
+        self.fast = fast
+        self.objective = objective
+        self.model = objective.model
+        self.parameters = trained(objective.model)
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.updates = updates
+        # In float16, small gradients would underflow: the loss is scaled. Else this does nothing.
         self.scaler = torch.amp.GradScaler(
             world.device.type, enabled=objective.precision == "float16"
         )
         plain = Gradients(objective, optimizer, self.scaler, world, flat=world.size > 1)
-        # With gradient checkpointing, the host reads the state of dropout.
+        # Gradient checkpointing reads the state of dropout on the host, which no graph can record.
         replay = updates.packed and settings.cuda_graphs and not settings.gradient_checkpointing
         self.gradients: Gradients = fast.gradients(plain, replay)
         self.change_weights = fast.change(self.change, optimizer, self.gradients)
 
     def update(self, share: Sequence[MicroBatch], step: int) -> Callable[[], list[float]]:
-        """Make an update from this rank's share; return a function that waits for its sums (see
-        `accumulate`).
+        """Make an update from this rank's share.
+
+        Returns:
+            A function that waits for the sums of `accumulate` over all ranks, and returns them.
         """
         self.set_learning_rate(step)  # section 5.3: equation 3
         sums = self.accumulate(share, step)  # section 5.4: dropout, label smoothing
-        read = self.world.start_sum(sums)
+        read_sums = self.world.start_sum(sums)
         self.change_weights(sums)  # section 5.3: Adam
         self.scaler.update()
-        return read
+        return read_sums
 
     def set_learning_rate(self, step: int) -> None:
         rate = self.schedule(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+            if isinstance(group["lr"], Tensor):  # in place: CUDA graphs read it at its address
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     def accumulate(self, share: Sequence[MicroBatch], step: int) -> Tensor:
         """Compute the gradient of an update, over all ranks, from this rank's share.
@@ -75,39 +82,41 @@ class Trainer:
 
         Returns:
             Loss and nll, summed over this rank's target tokens, EOS included, and the square of the
-            norm of the gradient per target token: [3]. They add up over the ranks, too.
+            norm of the gradient per target token: [3] in float64, to be summed over the ranks.
         """
         self.gradients.clear()
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)
-        for each in share:
-            key = np.random.SeedSequence((self.config.seed, step, each.number)).generate_state(
-                1, np.uint64
-            )[0]
-            torch.manual_seed(int(key) >> 1)
-            losses += self.gradients.add(each.batch, each.weight) * (each.weight > 0)
-        counted = self.gradients.finish()
-        norm = (
-            torch.nn.utils.get_total_norm(counted).to(losses) if counted else losses.new_zeros(())
-        )
+        for micro_batch in share:
+            torch.manual_seed(dropout_seed(self.config.seed, step, micro_batch.number))
+            sums = self.gradients.add(micro_batch.batch, micro_batch.weight)
+            if micro_batch.weight > 0:  # else another rank counts it
+                losses += sums
+        gradients = self.gradients.finish()
+        norm = losses.new_zeros(())
+        if gradients:
+            norm = torch.nn.utils.get_total_norm(gradients).to(losses)
         # float64 holds the exact square of a float32.
         return torch.cat([losses, norm.square()[None]])
 
     def change(self, sums: Tensor) -> None:
-        """Update the weights, unless the loss or the gradient is not finite; `sums` are those of
-        all ranks.
-        """
+        """Update the weights if the loss and the gradient, in `sums` over all ranks, are finite."""
         if self.config.clip_norm:  # by default not, as in the paper
-            torch.nn.utils.clip_grads_with_norm_(
-                self.parameters, self.config.clip_norm, sums[2].sqrt().float()
-            )
+            norm = sums[2].sqrt().float()
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
         step_if(sums.isfinite().all(), self.optimizer)
 
 
-def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the
-    optimizer can leave it to.
+def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    """Return a seed of 63 bits, which depends on all three."""
+    sequence = np.random.SeedSequence((seed, step, micro_batch))
+    return int(sequence.generate_state(1, np.uint64)[0]) >> 1
 
-    torch's fused optimizers can; `GradScaler` asks them by the same attributes.
+
+def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Make a step of `optimizer` if `finite`, a boolean on its device.
+
+    torch's fused optimizers read it on the device, by the attributes that `GradScaler` uses. For
+    others, the host waits for it.
     """
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]

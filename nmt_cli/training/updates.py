@@ -31,6 +31,11 @@ class Update(NamedTuple):
     lengths: tuple[Indices, Indices]  # of sources and targets as they are trained on, EOS included
     share: list[MicroBatch]  # that this rank computes: at least one
 
+    @property
+    def batches(self) -> list[Batch]:
+        """The batches of this rank."""
+        return [micro_batch.batch for micro_batch in self.share]
+
 
 @dataclass(frozen=True)
 class Updates:
@@ -41,25 +46,25 @@ class Updates:
     world: World
     micro_batches: int  # of an update on all ranks, as far as there is memory
     load: Load = load_batch  # sentences as a batch
-    # A micro-batch mixes lengths, which fill bins; the updates do not depend on it.
-    packed: bool = False
+    packed: bool = False  # a micro-batch mixes lengths, which fill bins. The updates stay the same.
 
     def following(
         self, micro_batches: int, epoch: int, position: int
     ) -> closing[Generator[Update]]:
-        """Return the updates from `position` of `epoch` on, without end; in the context, a thread
-        makes them ahead.
+        """Return the updates from `position` of `epoch` on, without end.
+
+        In the context, a thread makes them ahead.
         """
 
-        def make(place: tuple[int, int, Indices, bool]) -> Update:
-            epoch, _, sentences, _ = place
+        def make(planned: tuple[int, int, Indices, bool]) -> Update:
+            epoch, position, sentences, ends_epoch = planned
             pairs = self.text(epoch, sentences)
-            lengths = pairs.source_lengths, pairs.target_lengths
-            return Update(*place, lengths, self.share(pairs, micro_batches))
+            lengths = (pairs.source_lengths, pairs.target_lengths)
+            share = self.share(pairs, micro_batches)
+            return Update(epoch, position, sentences, ends_epoch, lengths, share)
 
-        return closing(
-            prefetched(make, self.plan.updates(epoch, position), AHEAD, self.world.device)
-        )
+        plan = self.plan.updates(epoch, position)
+        return closing(prefetched(make, plan, AHEAD, self.world.device))
 
     def text(self, epoch: int, sentences: Indices) -> Pairs:
         """Return these sentences of the corpus as they are trained on in this epoch."""
@@ -69,19 +74,19 @@ class Updates:
         return pairs
 
     def share(self, pairs: Pairs, count: int) -> list[MicroBatch]:
-        """Return this rank's micro-batches of an update, given by its sentences, that has `count`
-        of them.
+        """Return this rank's micro-batches of an update with these sentences, cut into `count`.
 
-        All ranks get equally many, because they communicate in each: some one of another rank,
-        without weight.
+        All ranks get equally many, because they communicate in each. So some get the first one
+        again, without weight.
         """
-        cuts = cut(pairs.source_lengths, pairs.target_lengths, count, self.packed)
-        filled = [(number, indices) for number, indices in enumerate(cuts) if len(indices)]
-        weight = 1 / int(pairs.target_lengths.sum())
         world = self.world
-        missing = -len(filled) % world.size
-        shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * missing
-        return [
-            MicroBatch(number, self.load(pairs, indices), weight)
-            for number, indices, weight in shared[world.rank :: world.size]
-        ]
+        per_token = 1 / int(pairs.target_lengths.sum())
+        cuts = cut(pairs.source_lengths, pairs.target_lengths, count, self.packed)
+        planned = [(number, places, per_token) for number, places in enumerate(cuts) if len(places)]
+        first_number, first_places, _ = planned[0]
+        missing = -len(planned) % world.size
+        planned += [(first_number, first_places, 0.0)] * missing
+        share = []
+        for number, places, weight in planned[world.rank :: world.size]:
+            share.append(MicroBatch(number, self.load(pairs, places), weight))
+        return share

@@ -25,9 +25,7 @@ from nmt_cli.training.trainer import Trainer
 def validation(
     trainer: Trainer, task: Task, valid: Corpus, observers: Sequence[Observer]
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the figures by name, such as `loss` and scores if they are wanted, and the values of
-    observers.
-    """
+    """Return the figures by name, such as `loss` and `bleu`, and the values of observers."""
     settings = trainer.config
     with contextlib.ExitStack() as contexts:
         for observer in observers:
@@ -47,29 +45,31 @@ def validation(
 def validation_loss(
     objective: Objective, corpus: Corpus, world: World, load: Load, tokens: int
 ) -> dict[str, float]:
-    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share
-    the sentences.
+    """Return the mean loss and nll per target token, in nats, and the perplexity.
 
-    A batch has up to `tokens` on each side.
+    The ranks share the sentences. A batch has up to `tokens` on each side.
     """
-    shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], tokens)
-    sums = torch.zeros(3, dtype=torch.float64, device=world.device)
+    groups = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], tokens)
+    passes = -(-len(groups) // world.size)  # of each rank: all make as many
+    sums = torch.zeros(3, dtype=torch.float64, device=world.device)  # loss, nll, tokens
     model = objective.model
     model.eval()
-    repeated = shares[:1] * (-len(shares) % world.size)  # so that all ranks make as many passes
     with (
         torch.no_grad(),
         autocast(world.device, objective.precision),
         explain_lost_ranks(computing=True),
     ):
-        for number, indices in list(enumerate(shares + repeated))[world.rank :: world.size]:
+        for number in range(world.rank, passes * world.size, world.size):
+            repeated = number >= len(groups)
+            indices = groups[0] if repeated else groups[number]
             loss = objective.criterion(model, load(corpus, indices).to(world.device))
-            if number < len(shares):
+            if not repeated:
                 num_tokens = sums.new_tensor(loss.num_tokens)
                 sums += torch.stack([loss.total.double(), loss.nll.double(), num_tokens])
     model.train()
     total, nll, count = world.start_sum(sums)()
-    return {"loss": total / count, "nll": nll / count, "perplexity": perplexity(nll / count)}
+    mean_nll = nll / count
+    return {"loss": total / count, "nll": mean_nll, "perplexity": perplexity(mean_nll)}
 
 
 def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> Mapping[str, float]:
@@ -79,14 +79,14 @@ def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> 
 
 
 def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -> list[str]:
-    """Return the outputs of `nmt translate --beam 1`, with products in float32. The ranks share the
-    work.
+    """Return the outputs of `nmt translate --beam 1`, with products in float32.
 
-    Leaves the model in training mode.
+    The ranks share the lines. The model is left in training mode.
     """
     model.eval()
     greedy = TranslateOptions(search=SearchOptions(beam=1))
     translator = Translator(OwnEngine.of(task, [model], world.device, "float32"), greedy)
     shares = world.gather(translator.translate(lines[world.rank :: world.size]))
     model.train()
+    # Line n was line n // size of rank n % size.
     return [shares[number % world.size][number // world.size] for number in range(len(lines))]

@@ -155,6 +155,6 @@ def test_waiting_for_data_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(training_run.time, "perf_counter", lambda: next(clock))
         for _ in range(2):
-            Run.next(run, updates)
+            Run.next_update(run, updates)
     assert (run.state.total.waiting, run.state.window.waiting) == (1.5, 1.5)
     assert run.clock == 20.0

@@ -301,13 +301,13 @@ def test_the_host_does_not_wait_for_the_gpu(
     clip_norm: float, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the fourth to the eleventh update; log lines and checkpoints may wait."""
-    following = Run.next
+    following = Run.next_update
 
     def strict(self: Run, updates: Any) -> Any:
         torch.cuda.set_sync_debug_mode("error" if 3 <= self.state.step < 11 else "default")
         return following(self, updates)
 
-    monkeypatch.setattr(Run, "next", strict)
+    monkeypatch.setattr(Run, "next_update", strict)
     try:
         run(
             tiny_data,
