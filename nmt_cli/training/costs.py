@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,13 +19,11 @@ from nmt_cli.data.corpus import Indices
 from nmt_cli.model import Model
 from nmt_cli.training.state import Totals
 
+# Sustained TFLOP/s of GPUs in single precision (footnote to section 6.1).
 PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
-"""Sustained TFLOP/s of GPUs in single precision (footnote to section 6.1)."""
 
+# Rows of the square matrices of the benchmark. One product takes about a millisecond.
 PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
-"""Rows of the square matrices of the benchmark, by device type; one product takes about a
-millisecond.
-"""
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,16 @@ class Rates:
 
 @dataclass(frozen=True)
 class CostMeter:
-    """The devices of this process group. A resumed run may have others; its sums keep what was
-    spent before.
+    """The devices of this process group.
+
+    A resumed run may have other devices. Its sums keep what was spent on the earlier ones.
     """
 
     rates: Rates  # of one device
     devices: int
 
     def of(self, seconds: float) -> Totals:
+        """Return the costs of training for so many seconds."""
         device_seconds = seconds * self.devices
         return Totals(
             seconds=seconds,
@@ -57,7 +57,9 @@ class CostMeter:
 
     def describe(self, total: Totals) -> dict[str, Any]:
         """Return the current devices, and the device-hours and mean rates of the whole run."""
-        whole = total if total.device_seconds else self.of(1.0)
+        whole = total
+        if total.device_seconds == 0:  # nothing was trained: the rates of these devices
+            whole = self.of(1.0)
         return {
             "devices": self.devices,
             "device_hours": total.device_seconds / 3600,
@@ -68,50 +70,67 @@ class CostMeter:
 
 
 def flops_of_update(model: Model, lengths: tuple[Indices, Indices]) -> Mapping[str, float]:
-    """Return the FLOPs of an update by part of the model, for sources and targets of these lengths.
+    """Return the FLOPs of an update by part of the model.
 
-    There are none if parameters are frozen, whose products are made in part only, or if the model
-    does not count them.
+    There are none if the model does not count them.
+
+    Args:
+        lengths: of the sources and of the targets.
     """
-    frozen = any(not parameter.requires_grad for parameter in model.parameters())
-    return {} if frozen else model.training_flops(*lengths)
+    for parameter in model.parameters():
+        if not parameter.requires_grad:  # frozen: not all products of the backward pass are made
+            return {}
+    source_lengths, target_lengths = lengths
+    return model.training_flops(source_lengths, target_lengths)
 
 
 def utilisation(totals: Totals) -> float | None:
-    return totals.flops / totals.possible_flops if totals.flops and totals.possible_flops else None
+    """Return the share of the counted FLOPs in the possible ones, if they are known."""
+    if not totals.flops or not totals.possible_flops:
+        return None
+    return totals.flops / totals.possible_flops
 
 
 def device_rates(
     device: torch.device, precision: str, sustained: float | None, peak: float | None
 ) -> Rates:
-    """Return the rates of `device`: those given (in TFLOP/s), else the paper's, else measured."""
+    """Return the rates of `device`: given ones (in TFLOP/s), else the paper's, else measured."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    models = [model for model in PAPERS_RATES if model in re.split(r"\W+", name)]
-    if models:
-        single = low = PAPERS_RATES[models[0]]
-        source = f"the paper's rate of a {models[0]}"
-    else:
+    rates = papers_rates(device)
+    if rates is None:
         single = measured_rate(device, torch.float32)
-        low = single if precision == "float32" else measured_rate(device, getattr(torch, precision))
-        source = "measured on a matrix product"
-    if sustained is not None or peak is not None:
-        source = f"given by flags, else {source}"
-    return Rates(sustained or single, peak or low, source)
+        low = single
+        if precision != "float32":
+            low = measured_rate(device, getattr(torch, precision))
+        rates = Rates(single, low, "measured on a matrix product")
+    if sustained is not None:
+        rates = replace(rates, sustained=sustained, source=f"given by flags, else {rates.source}")
+    if peak is not None:
+        rates = replace(rates, peak=peak, source=f"given by flags, else {rates.source}")
+    return rates
+
+
+def papers_rates(device: torch.device) -> Rates | None:
+    """Return the rates of `device` if it is one of the paper's GPUs."""
+    if device.type != "cuda":
+        return None
+    words = re.split(r"\W+", torch.cuda.get_device_name(device))
+    for name, rate in PAPERS_RATES.items():
+        if name in words:
+            return Rates(rate, rate, f"the paper's rate of a {name}")
+    return None
 
 
 def measured_rate(device: torch.device, products: torch.dtype, rounds: int = 6) -> float:
     """Return the TFLOP/s of a square matrix product, the fastest of `rounds`."""
     size = PRODUCT_SIZES[device.type]
     generator = torch.Generator(device).manual_seed(0)  # GPUs are faster on equal numbers
-    left, right = (
-        torch.rand(size, size, generator=generator, device=device).to(products) for _ in range(2)
-    )
+    factors = torch.rand(2, size, size, generator=generator, device=device).to(products)
     seconds = []
     with torch.no_grad():
         for _ in range(rounds):
-            began = time.perf_counter()
-            torch.mm(left, right)[0, 0].item()  # waits for the device
-            seconds.append(time.perf_counter() - began)
+            start = time.perf_counter()
+            torch.mm(factors[0], factors[1])[0, 0].item()  # waits for the device
+            seconds.append(time.perf_counter() - start)
     return 2 * size**3 / min(seconds) / 1e12

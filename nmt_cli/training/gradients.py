@@ -1,6 +1,4 @@
-"""The gradient of an update, a sum over micro-batches and ranks (section 5.1: the paper's eight
-GPUs).
-"""
+"""The gradient of an update: a sum over micro-batches and ranks (section 5.1: eight GPUs)."""
 
 from __future__ import annotations
 
@@ -24,17 +22,17 @@ class Objective:
     """The loss of a batch."""
 
     def __init__(self, model: Any, criterion: Criterion, precision: str) -> None:
-        self.model, self.criterion, self.precision = model, criterion, precision
-        self.adding = [module for module in model.modules() if isinstance(module, AddsLoss)]
+        self.model = model
+        self.criterion = criterion
+        self.precision = precision
+        self.auxiliary = [module for module in model.modules() if isinstance(module, AddsLoss)]
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and the negative log-likelihood, each summed over target
-        tokens.
-        """
+        """Return the loss to minimise and the nll, each summed over the target tokens."""
         with autocast(batch.source.device, self.precision):
             loss = self.criterion(self.model, batch)
         total = loss.total
-        for module in self.adding:  # later divided by the tokens of the update, as the other terms
+        for module in self.auxiliary:  # a mean: all terms are divided by the update's tokens later
             total = total + loss.num_tokens * module.added_loss()
         return total, loss.nll
 
@@ -46,9 +44,7 @@ class Gradients:
         flat: have the gradients in one tensor.
     """
 
-    # Whether the host computes nothing in `add`, so that it cannot ask about a number of the
-    # device.
-    replayed = False
+    replayed = False  # whether `add` replays what the device has recorded
 
     def __init__(
         self,
@@ -58,40 +54,39 @@ class Gradients:
         world: World,
         flat: bool,
     ) -> None:
-        self.objective, self.optimizer, self.scaler, self.world = (
-            objective,
-            optimizer,
-            scaler,
-            world,
-        )
+        self.objective = objective
+        self.optimizer = optimizer
+        self.scaler = scaler
+        self.world = world
         self.parameters = trained(objective.model)
-        # The host knows what ranks exchange for the parameters that they divide.
-        self.fixed = [
-            parameter for parameter in self.parameters if flat and ranks_of(parameter) == 1
-        ]
-        self.loose = [
-            parameter for parameter in self.parameters if not flat or ranks_of(parameter) > 1
-        ]
-        # The gradients of `fixed` in one tensor, which are views of it.
-        self.flat: Tensor | None = None
+        self.flattened: list[nn.Parameter] = []  # their gradients are views of `self.flat`
+        self.separate: list[nn.Parameter] = []  # each has a gradient of its own
+        for parameter in self.parameters:
+            # A part of a divided parameter is on one rank only, so its gradient is not summed.
+            if flat and ranks_of(parameter) == 1:
+                self.flattened.append(parameter)
+            else:
+                self.separate.append(parameter)
+        self.flat: Tensor | None = None  # [numbers of all in `flattened`]
 
     def clear(self) -> None:
         """Set the gradients to zero."""
-        for parameter in self.loose:
+        for parameter in self.separate:
             parameter.grad = None
         if self.flat is not None:
             self.flat.zero_()
-        elif self.fixed:
-            sizes = [parameter.numel() for parameter in self.fixed]
+        elif self.flattened:
+            sizes = [parameter.numel() for parameter in self.flattened]
             self.flat = torch.zeros(sum(sizes), device=self.world.device)
-            for parameter, part in zip(self.fixed, torch.split(self.flat, sizes), strict=True):
+            parts = torch.split(self.flat, sizes)
+            for parameter, part in zip(self.flattened, parts, strict=True):
                 parameter.grad = part.view_as(parameter)
 
     def add(self, batch: Batch, weight: float) -> Tensor:
-        """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without
-        weight: [2] in float64.
+        """Add the gradient of `weight` times the loss of `batch`.
 
-        The next call may overwrite what is returned.
+        Returns:
+            Loss and nll, without weight: [2] in float64. The next call may overwrite them.
 
         Raises:
             TrainingError: another rank was lost.
@@ -101,13 +96,15 @@ class Gradients:
             return self.compute(batch.to(self.world.device), factor)
 
     def compute(self, batch: Batch, factor: Tensor) -> Tensor:
-        """See `add`; the batch is on the device."""
+        """Do `add` for a batch that is on the device."""
         total, nll = self.objective(batch)
         self.scaler.scale(total * factor).backward()  # type: ignore[no-untyped-call]
         return torch.stack([total.detach().double(), nll.double()])
 
     def finish(self) -> list[Tensor]:
-        """Sum the gradients over the ranks, and return those that no lower rank returns.
+        """Sum the gradients over the ranks, and return the gradients that this rank counts.
+
+        One rank counts each gradient, so that their norms can be added up over the ranks.
 
         Raises:
             TrainingError: another rank was lost.
@@ -116,8 +113,10 @@ class Gradients:
             with explain_lost_ranks():
                 dist.all_reduce(self.flat)
         self.scaler.unscale_(self.optimizer)
-        returned = self.parameters if self.world.is_main else self.loose
-        return [parameter.grad for parameter in returned if parameter.grad is not None]
+        counted = self.separate
+        if self.world.is_main:
+            counted = self.parameters
+        return [parameter.grad for parameter in counted if parameter.grad is not None]
 
     def forget(self) -> None:
         """Free the memory that is kept for the next batches."""

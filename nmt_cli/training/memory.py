@@ -20,108 +20,115 @@ SAMPLED_UPDATES = 1000  # updates among which the largest micro-batches are look
 
 
 def fitting_micro_batches(trainer: Trainer, count: int) -> int:
-    """Return `count`, doubled until the largest micro-batches fit into memory, unless
-    --micro-batches is given.
+    """Return `count`, doubled until the largest micro-batches fit into memory.
 
     Raises:
-        TrainingError: there is not enough memory, and the message names the micro-batch; or a layer
-            cannot be compiled.
+        TrainingError: a layer cannot be compiled, or there is not enough memory. The count stays as
+            --micro-batches says, and a micro-batch of one sentence cannot be smaller.
     """
     check_state(trainer)
     while True:
         batches = largest(trainer.updates, count)
         # This compiles the layers, in a resumed run as in a new one, so that both compute with the
         # same code.
-        full = not fits(trainer, batches)
-        if full and (
-            trainer.config.micro_batches or max(len(batch.source) for batch in batches) == 1
-        ):
-            raise out_of_memory(batches, count)
-        if not trainer.world.start_any([full])()[0]:
+        is_full = not fits(trainer, batches)
+        if is_full:
+            most_sentences = max(len(batch.source) for batch in batches)
+            if trainer.config.micro_batches is not None or most_sentences == 1:
+                raise out_of_memory(batches, count)
+        any_is_full = trainer.world.start_any([is_full])()[0]
+        if not any_is_full:
             return count
         count *= 2
 
 
 def check_state(trainer: Trainer) -> None:
-    """Raise TrainingError unless gradients and Adam's two moments fit. Smaller batches would not
-    help.
+    """Raise a TrainingError unless gradients and Adam's two moments fit.
+
+    Smaller batches would not help.
     """
     parameters = trainer.parameters
+    if not trainer.optimizer.state:  # a new run: the moments have no memory yet
+        parameters = 3 * parameters
     try:
-        _ = [
-            torch.empty_like(parameter)
-            for parameter in (parameters if trainer.optimizer.state else 3 * parameters)
-        ]
+        _ = [torch.empty_like(parameter) for parameter in parameters]
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(
             "out of memory: the weights, their gradients and the optimizer's state do not fit into "
-            "this GPU; "
-            "choose a smaller model"
+            "this GPU; choose a smaller model"
         ) from error
 
 
 def largest(updates: Updates, count: int) -> list[Batch]:
-    """Return the micro-batches of the first updates, a random sample of the data, that need most
-    memory.
+    """Return the two micro-batches that need most memory, by two measures.
+
+    They are of the first updates, which are a random sample of the data.
     """
     plan = updates.plan
-    candidates = []
+    candidates = []  # sentences of a micro-batch
     for *_, samples in plan.samples(SAMPLED_UPDATES):
         for update in samples:
-            lengths = plan.source_lengths[update], plan.target_lengths[update]
-            candidates += [
-                update[places] for places in cut(*lengths, count, updates.packed) if len(places)
-            ]
+            cuts = cut(
+                plan.source_lengths[update], plan.target_lengths[update], count, updates.packed
+            )
+            candidates += [update[places] for places in cuts if len(places)]
 
-    def longest(indices: Indices) -> Indices:
-        return np.array([plan.source_lengths[indices].max(), plan.target_lengths[indices].max()])
+    def tokens(sentences: Indices) -> int:
+        source_tokens = plan.source_lengths[sentences].sum()
+        return int(source_tokens + plan.target_lengths[sentences].sum())
 
-    # In bins, hidden states grow with the tokens, and attention weights with the width.
-    sizes: list[Callable[[Indices], int]] = [
-        lambda indices: int(
-            plan.source_lengths[indices].sum() + plan.target_lengths[indices].sum()
-        ),
-        lambda indices: int(longest(indices).max()),
-    ]
-    if not updates.packed:  # with the padded length, and with its square
-        sizes = [
-            lambda indices: len(indices) * int(longest(indices).sum()),
-            lambda indices: len(indices) * int((longest(indices) ** 2).sum()),
-        ]
+    def widths(sentences: Indices) -> tuple[int, int]:
+        """Return the longest source and the longest target."""
+        source_width = int(plan.source_lengths[sentences].max())
+        return source_width, int(plan.target_lengths[sentences].max())
+
+    def width(sentences: Indices) -> int:
+        return max(widths(sentences))
+
+    def padded_tokens(sentences: Indices) -> int:
+        source_width, target_width = widths(sentences)
+        return len(sentences) * (source_width + target_width)
+
+    def padded_squares(sentences: Indices) -> int:
+        source_width, target_width = widths(sentences)
+        return len(sentences) * (source_width**2 + target_width**2)
+
+    # Hidden states grow with the tokens. Attention weights grow with the square of the width. In
+    # bins, which are as wide as the longest sentence, they grow with the width.
+    measures: tuple[Callable[[Indices], int], ...] = (padded_tokens, padded_squares)
+    if updates.packed:
+        measures = (tokens, width)
     batches = []
-    for size in sizes:
-        sentences = max(candidates, key=size)
-        pairs, places = updates.text(0, sentences), np.arange(len(sentences))
-        batches.append(updates.load(pairs, places))
+    for measure in measures:
+        sentences = max(candidates, key=measure)
+        pairs = updates.text(0, sentences)
+        batches.append(updates.load(pairs, np.arange(len(sentences))))
     return batches
 
 
 def fits(trainer: Trainer, batches: Sequence[Batch]) -> bool:
-    """Return whether there is enough memory to run `batches` forwards and backwards, without an
-    update.
-    """
+    """Return whether `batches` can be run forwards and backwards in memory, without an update."""
     gradients = trainer.gradients
+    device = trainer.world.device
     try:
-        # Stand-ins for Adam's two moments, which are allocated at the first step.
-        moments = (
-            [] if trainer.optimizer.state else [torch.ones_like(p) for p in 2 * trainer.parameters]
-        )
+        moments = []
+        if not trainer.optimizer.state:  # Adam allocates its two moments at the first step
+            moments = [torch.ones_like(parameter) for parameter in 2 * trainer.parameters]
         gradients.clear()
         for batch in batches:
             gradients.add(batch, 1.0)
-        for batch in batches if gradients.replayed else []:
-            # So another shape runs before its capture, beside the memory of these graphs.
-            device = trainer.world.device
-            gradients.compute(batch.to(device), torch.zeros((), device=device))
+        if gradients.replayed:
+            # A batch of another shape runs before its capture, beside the memory of these graphs.
+            for batch in batches:
+                gradients.compute(batch.to(device), torch.zeros((), device=device))
         del moments
     except RuntimeError as error:
         if isinstance(error, torch._dynamo.exc.TorchDynamoException):
             reason = str(error).strip().splitlines()[0]
-            raise TrainingError(
-                f"a layer cannot be compiled: {reason}; --no-compile trains without"
-            ) from error
+            message = f"a layer cannot be compiled: {reason}; --no-compile trains without"
+            raise TrainingError(message) from error
         if not is_out_of_memory(error):
             raise
         gradients.forget()
@@ -143,12 +150,13 @@ def explain_out_of_memory(batches: Sequence[Batch], micro_batches: int) -> Itera
 
 
 def out_of_memory(batches: Sequence[Batch], micro_batches: int) -> TrainingError:
+    """Return the error that names the largest of `batches`."""
     batch = max(batches, key=lambda batch: batch.source.numel() + batch.target_in.numel())
-    source, target = batch.source.shape[1], batch.target_in.shape[1]
+    sentences, source_width = batch.source.shape
+    target_width = batch.target_in.shape[1]
     return TrainingError(
-        f"out of memory on a micro-batch of {counted(len(batch.source), 'sentence')}, {source} "
-        f"source and {target} "
-        f"target tokens each. An update has {micro_batches} micro-batches: try --micro-batches "
-        f"{2 * micro_batches} "
-        "(the updates stay as large), with a new --out."
+        f"out of memory on a micro-batch of {counted(sentences, 'sentence')}, {source_width} "
+        f"source and {target_width} target tokens each. An update has {micro_batches} "
+        f"micro-batches: try --micro-batches {2 * micro_batches} (the updates stay as large), with "
+        "a new --out."
     )

@@ -1,7 +1,7 @@
 """Observers of a run, such as a log for another program (`nmt train --tensorboard`).
 
 An observer is registered with a frozen dataclass, whose fields are flags of `nmt train`. It is used
-if one of them is not at its default. Its methods are called on all ranks but where they say so.
+if one of them is not at its default. Its methods are called on all ranks unless they say otherwise.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:  # help shows the flags of observers without torch
 class Observer:
     """Does nothing: a subclass has the methods that it needs.
 
-    A run saves weights for it, with `saved`, and nothing else. So all that it knows must follow
-    from the step, the weights and metrics.jsonl, that a run may resume exactly.
+    A run saves weights for it, with `saved`, and nothing else. So that a run resumes exactly, all
+    state of an observer must follow from the step, the weights and metrics.jsonl.
 
     Args:
         config: an instance of the dataclass that it is registered with.
-        run: the `Run`, to read. The model has its first weights. The run's directory may not exist
-            yet.
+        run: the `Run`, to be read only. The model has its first weights. The run's directory may
+            not exist yet.
 
     Raises:
         UsageError: it cannot be used in this run.
@@ -33,20 +33,19 @@ class Observer:
         self.config, self.run = config, run
 
     def resumed(self) -> None:
-        """Take what a resumed run has saved. The model has the weights of the checkpoint, as
-        `saved` returned them.
-        """
+        """Take the weights of a checkpoint, which the model has as `saved` returned them."""
 
     def started(self) -> None:
-        """Begin, before the first update here. A resumed run has what it was saved with, and no
-        later metrics.
+        """Begin, before the first update of this process.
+
+        The state of a resumed run is restored, and its metrics end there.
         """
 
     def updated(self, step: int) -> None:
-        """Act after an update, on the device: this must not wait for it."""
+        """Act after an update. It may still be computed, and this must not wait for the device."""
 
     def validating(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context for a validation, of all observers."""
+        """Return a context for the validation, `validated` of all observers included."""
         return contextlib.nullcontext()
 
     def validated(self) -> dict[str, Any]:
@@ -54,9 +53,7 @@ class Observer:
         return {}
 
     def saved(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights of a checkpoint in place of the model's own, which resuming goes on
-        from.
-        """
+        """Return the weights for a checkpoint. A resumed run goes on from the model's own."""
         return weights
 
     def logged(self, record: Mapping[str, Any]) -> None:

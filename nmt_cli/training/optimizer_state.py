@@ -12,10 +12,11 @@ from nmt_cli.errors import CheckpointError
 
 
 def dump(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the scalars by parameter number and name, and the tensors under the names
-    `NUMBER.NAME`; as `whole`.
+    """Return the scalars by parameter number and name, and the tensors under names `NUMBER.NAME`.
+
+    On rank 0, the tensors of divided parameters are whole.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = _parameters_of(optimizer)
     tensors: dict[str, Tensor] = {}
     scalars: dict[str, dict[str, Any]] = {}
     for number, state in optimizer.state_dict()["state"].items():
@@ -33,24 +34,32 @@ def restore(
     tensors: dict[str, Tensor],
     place: str,
 ) -> None:
-    """Load what `dump` returned; raise a CheckpointError with `place` if it does not fit the
-    parameters.
+    """Load what `dump` returned.
+
+    Raises:
+        CheckpointError: it does not fit the parameters. The message begins with `place`.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = _parameters_of(optimizer)
     try:
-        state: dict[int, dict[str, Any]] = {
-            int(number): dict(values) for number, values in scalars.items()
-        }
+        state: dict[int, dict[str, Any]] = {}
+        for key, values in scalars.items():
+            state[int(key)] = dict(values)
         for key, tensor in tensors.items():
             number, _, name = key.partition(".")
-            own = own_part(tensor, parameters[int(number)])
-            state.setdefault(int(number), {})[name] = own.clone()  # not the mapped file
-            if own.numel() not in (1, parameters[int(number)].numel()):
+            parameter = parameters[int(number)]
+            part = own_part(tensor, parameter)
+            if part.numel() not in (1, parameter.numel()):
                 raise ValueError(f"{key} has {tensor.numel()} numbers")
+            # A copy: the checkpoint is mapped into memory, and its file may be deleted.
+            state.setdefault(int(number), {})[name] = part.clone()
         if not all(0 <= number < len(parameters) for number in state):
             raise ValueError(f"it has {len(state)} parameters, the model {len(parameters)}")
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        raise CheckpointError(
-            f"{place}: the optimizer's state does not fit this model: {error}"
-        ) from error
+        message = f"{place}: the optimizer's state does not fit this model: {error}"
+        raise CheckpointError(message) from error
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters by their numbers in the optimizer's state."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -3,7 +3,7 @@
 A resumed run gives the same weights, losses and scores, bit for bit, as one that was never
 interrupted. When a signal stops a run, the state is saved with the actions still pending for the
 last step, and the resumed run does these first. A killed run repeats the updates since its last
-checkpoint; metrics logged after it are dropped.
+checkpoint, and the metrics logged after it are dropped.
 
 While training goes on, a thread of the main rank writes the checkpoints, from copies in the host's
 memory. At most one is being written. What ends a run is written at once, and all ranks wait for it.
@@ -89,8 +89,8 @@ class Run:
         self.state = RunState()
         self.save_interval, self.validation_interval = self.config.intervals()
         self.newest: Path | None = None  # the newest checkpoint, which may still be being written
-        self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
-        self.uncounted: Uncounted | None = None  # the update of the last step
+        self.flags = self.world.start_any([False] * 3)  # of the last step, for `agree`
+        self.uncounted: Uncounted | None = None  # the update of the last step, for `count`
         self.host_copies = trainer.fast.host_copies()
         self.clock = 0.0  # the time up to which the training is counted
         self.observers: list[Observer] = []
@@ -99,7 +99,7 @@ class Run:
         """Train from the run's state to its end.
 
         Raises:
-            Interrupted: a signal stopped the run; it is saved.
+            Interrupted: a signal stopped the run, which is saved.
             TrainingError: too many updates were not finite, memory ran out, or a rank was lost.
         """
         self.model.train()

@@ -1,6 +1,4 @@
-"""The options that say where a run starts from, and the settings of the training loop: the flags of
-`nmt train`.
-"""
+"""The flags of `nmt train`: where a run starts from, and the settings of the training loop."""
 
 from __future__ import annotations
 
@@ -39,6 +37,8 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class TrainingConfig:
+    """The settings of the training loop."""
+
     batch_tokens: int = option(
         25_000,
         "Maximum source tokens, and target tokens, per update over all devices (section 5.1).",
@@ -150,13 +150,11 @@ class TrainingConfig:
         self.intervals()
 
     def intervals(self) -> tuple[Interval, Interval | None]:
-        """Return the intervals between checkpoints and, if they have their own, between
-        validations: they begin now.
-        """
+        """Return the intervals of --save-every and of --validate-every, which begin now."""
         saving = Interval(self.save_every, "--save-every")
-        return saving, None if self.validate_every is None else Interval(
-            self.validate_every, "--validate-every"
-        )
+        if self.validate_every is None:
+            return saving, None
+        return saving, Interval(self.validate_every, "--validate-every")
 
 
 class Interval:
@@ -173,15 +171,17 @@ class Interval:
                 f"{flag} takes a number of steps such as 1500, or minutes such as 10m, not "
                 f"{shown(text)}"
             )
-        self.number, self.is_minutes = int(match[1]), bool(match[2])
-        self.last = time.monotonic()
+        self.number = int(match[1])
+        self.is_minutes = match[2] == "m"
+        self.start = time.monotonic()
 
     def ends_at(self, step: int) -> bool:
+        """Return whether an interval of steps ends at `step`."""
         return not self.is_minutes and step % self.number == 0
 
     def elapsed(self) -> bool:
-        """Return whether an interval of minutes has passed since the last call that returned True."""
-        elapsed = self.is_minutes and time.monotonic() - self.last >= 60 * self.number
-        if elapsed:
-            self.last = time.monotonic()
-        return elapsed
+        """Return whether an interval of minutes is over. If it is, the next one begins."""
+        if not self.is_minutes or time.monotonic() - self.start < 60 * self.number:
+            return False
+        self.start = time.monotonic()
+        return True

@@ -13,10 +13,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 @contextmanager
 def stop_signals() -> Iterator[Sequence[int]]:
-    """Yield the numbers of received signals: SIGTERM, SIGINT, SIGUSR1 (Slurm's warning), SIGHUP (a
-    lost terminal).
+    """Yield a list, to which the numbers of received signals are added.
 
-    A second SIGINT raises KeyboardInterrupt. Outside the main thread there are none.
+    They are SIGTERM, SIGINT, SIGUSR1 (Slurm's warning) and SIGHUP (a lost terminal). A second
+    SIGINT raises KeyboardInterrupt. Only the main thread can receive signals.
     """
     received: list[int] = []
 
@@ -25,12 +25,14 @@ def stop_signals() -> Iterator[Sequence[int]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # as `nohup` sets it
-    caught = [number for number in _SIGNALS if number != signal.SIGHUP or not ignored]
-    in_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, record) for number in caught if in_main}
+    former_handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # `nohup` asks for it
+            former_handlers[number] = signal.signal(number, record)
     try:
         yield received
     finally:
-        for number, handler in before.items():
+        for number, handler in former_handlers.items():
             signal.signal(number, handler)

@@ -97,7 +97,7 @@ class RunState:
         """Return the state that `asdict` made `values` of.
 
         Raises:
-            CheckpointError: the values are not those of a state. The message begins with `place`.
+            CheckpointError: they are not the values of a state. The message begins with `place`.
         """
         try:
             total = restored(Totals, values.get("total"), place)

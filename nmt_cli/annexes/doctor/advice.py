@@ -14,18 +14,14 @@ from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.run import Run
 from nmt_cli.training.settings import TrainingConfig
 
-# Highest learning rates, as multiples of the preset's, from which a warning is given.
+# A warning is given if the highest learning rate is more than so many times the preset's.
 FAR_ABOVE = 2.25
 
+# Beyond both, a model is too large for its corpus. On WMT 2014 EN-DE, the paper's base model has
+# 0.5 parameters for a target token and 19 epochs, its big model 1.6 and 58. The parser of section
+# 6.3, on the 40,000 sentences of the WSJ alone, has 36 and, with 100,000 steps, 900 epochs.
 MANY_EPOCHS = 1000
-MANY_PARAMETERS = 20
-"""Epochs, and parameters for each target token of an epoch, beyond both of which a model is too
-large for its corpus.
-
-The paper's base model has 0.5 parameters a token of WMT 2014 EN-DE, and 19 epochs; its big model
-1.6, and 58. The parser of section 6.3, on the 40,000 sentences of the WSJ alone, has 36, and with
-100,000 steps 900 epochs.
-"""
+MANY_PARAMETERS = 20  # for each target token of an epoch
 
 
 def advice(
@@ -40,30 +36,34 @@ def advice(
     lines = schedule_warnings(schedule, steps, resumed)
     if run is not None:
         lines += data_warnings(run, resumed)
-    return lines if resumed else lines + peak_warnings(config, preset)
+    if not resumed:
+        lines += peak_warnings(config, preset)
+    return lines
 
 
 def data_warnings(run: Run, resumed: bool) -> list[str]:
-    """Return lines about settings that do not suit the data. A trained model may be larger for its
-    corpus.
-    """
+    """Return lines about settings that do not suit the data."""
     lines = []
-    adapts = resumed or run.contents["origin"] is not None
-    if (positions := learned_positions(run.model)) is not None:
+    positions = learned_positions(run.model)
+    if positions is not None:
         lengths = np.maximum(run.corpus.source_lengths[:], run.corpus.target_lengths[:])
-        if longer := int((lengths > positions).sum()):
-            pairs = f"{longer:,} of {len(lengths):,} sentence pairs"
+        longer = int((lengths > positions).sum())
+        if longer:
             lines.append(
-                f"warning: {pairs} are longer than --max-positions {positions}: further tokens "
-                "share the last"
+                f"warning: {longer:,} of {len(lengths):,} sentence pairs are longer than "
+                f"--max-positions {positions}: further tokens share the last"
             )
-    if not adapts and run.trainer.objective.criterion.refines:
+    is_trained = resumed or run.contents["origin"] is not None
+    if is_trained:  # it may refine, and be larger for its corpus
+        return lines
+    if run.trainer.objective.criterion.refines:
         lines.append(
             "warning: this criterion refines a trained model, and this one is untrained; give "
             "--init-from"
         )
-    count, length = parameters_of(run.model)[0], run.length
-    if not adapts and is_too_long_for(length, count):
+    length = run.length
+    count, _ = parameters_of(run.model)
+    if is_too_long_for(length, count):
         data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
         presets = ", ".join(run.task.presets)
         lines.append(
@@ -74,43 +74,53 @@ def data_warnings(run: Run, resumed: bool) -> list[str]:
 
 
 def is_too_long_for(length: Length, parameters: float) -> bool:
-    """Return whether a model of so many parameters will have learned the corpus by heart long
-    before the end.
-    """
+    """Return whether a model of so many parameters learns the corpus by heart before the end."""
     return length.epochs > MANY_EPOCHS and parameters > MANY_PARAMETERS * length.target_tokens
 
 
 def peak_warnings(config: RunConfig, preset: str | None) -> list[str]:
-    """Return a line if the highest learning rate is far above the preset's because the warm-up is
-    shorter.
+    """Return a line if the highest learning rate is far above the preset's.
+
+    That is so if the warm-up is shorter.
     """
-    ours, theirs = config["schedule"], resolve(TrainingConfig, {}, preset=preset)["schedule"]
-    if not isinstance(ours, InverseSqrtConfig) or not isinstance(theirs, InverseSqrtConfig):
+    schedule = config["schedule"]
+    usual_schedule = resolve(TrainingConfig, {}, preset=preset)["schedule"]
+    if not isinstance(schedule, InverseSqrtConfig):
         return []
-    peak, usual = (schedule.peak(config["model"].d_model) for schedule in (ours, theirs))
-    peak *= min(1.0, config.training.max_steps / ours.warmup_steps)  # which the run may not reach
-    shorter = theirs.warmup_steps / ours.warmup_steps
-    if ours.peak_learning_rate is not None or min(peak / usual, shorter**0.5) <= FAR_ABOVE:
+    if not isinstance(usual_schedule, InverseSqrtConfig):
+        return []
+    if schedule.peak_learning_rate is not None:  # as the user has asked
+        return []
+    d_model = config["model"].d_model
+    usual_peak = usual_schedule.peak(d_model)
+    peak = schedule.peak(d_model)
+    if config.training.max_steps < schedule.warmup_steps:  # the run does not reach it
+        peak *= config.training.max_steps / schedule.warmup_steps
+    times_shorter = usual_schedule.warmup_steps / schedule.warmup_steps
+    if min(peak / usual_peak, times_shorter**0.5) <= FAR_ABOVE:
         return []
     return [
-        f"warning: with --warmup-steps {ours.warmup_steps:,}, the highest learning rate is "
-        f"{peak / usual:.1f} times "
-        f"that of {preset or 'the paper'}, and training may diverge; --peak-learning-rate "
-        f"{usual:.2g} keeps it"
+        f"warning: with --warmup-steps {schedule.warmup_steps:,}, the highest learning rate is "
+        f"{peak / usual_peak:.1f} times that of {preset or 'the paper'}, and training may diverge; "
+        f"--peak-learning-rate {usual_peak:.2g} keeps it"
     ]
 
 
 def schedule_warnings(schedule: Schedule, steps: int, resumed: bool = False) -> list[str]:
-    lines, has = [], f"warning: the run has {counted(steps, 'step')}, and the learning rate"
-    warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
+    """Return lines about a schedule that is longer or shorter than the run."""
+    warmup: int = getattr(schedule, "warmup_steps", 0)
+    decay: int = getattr(schedule, "decay_steps", 0)
+    the_rate = f"warning: the run has {counted(steps, 'step')}, and the learning rate"
+    lines = []
     if warmup > steps:
-        lines.append(f"{has} rises for --warmup-steps {warmup:,}")
+        lines.append(f"{the_rate} rises for --warmup-steps {warmup:,}")
     if decay and not 0.9 <= steps / decay <= 1.1:
-        stays = f" and stays at {schedule(decay):.2g}" if steps > decay else ""
-        advice = (
-            "a new run with --init-from may have another"
-            if resumed
-            else f"give --decay-steps {steps}"
-        )
-        lines.append(f"{has} falls until --decay-steps {decay:,}{stays}; {advice}")
+        line = f"{the_rate} falls until --decay-steps {decay:,}"
+        if steps > decay:
+            line += f" and stays at {schedule(decay):.2g}"
+        if resumed:
+            line += "; a new run with --init-from may have another"
+        else:
+            line += f"; give --decay-steps {steps}"
+        lines.append(line)
     return lines

@@ -15,8 +15,7 @@ from nmt_cli.training.settings import RunOptions
 
 @dataclass(frozen=True)
 class DoctorOptions(RunOptions):
-    """Check devices, network, disk and locks, and with DATA the memory, time and exact resume of a
-    run.
+    """Check devices, network, disk, locks, and with DATA the memory, time and resume of a run.
 
     Give the flags of nmt train, and start it with torchrun if the run will be. Exit code 1: the run
     would stop.
@@ -32,9 +31,8 @@ class DoctorOptions(RunOptions):
 
 
 def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
-    from nmt_cli.annexes.doctor.examination import (
-        examine,
-    )  # not at the top: it imports torch, which help must not
+    # Not at the top: it imports torch, which help must not.
+    from nmt_cli.annexes.doctor.examination import examine
 
     examine(options, flags, options.price, options.as_json)
 

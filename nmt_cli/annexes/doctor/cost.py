@@ -22,31 +22,31 @@ from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.settings import TrainingConfig
 
+# Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's text.
 TYPICAL_LENGTH = 27
-"""Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training
-text.
-"""
 
 
 def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of memory, disk space and FLOPs, and those that are read in another form
-    than JSON has.
+    """Return the figures of memory, disk space and FLOPs, for JSON and for a table.
 
-    The memory is that of one of so many `processes`. With data, the largest micro-batch is run.
+    The memory is for one of so many `processes`. With data, the largest micro-batch is run.
     """
-    config, settings = planned.config, planned.config.training
+    config = planned.config
     count, learning = parameters_of(planned.model)
     figures: dict[str, Any] = {}
     readable: dict[str, Any] = {}
     if planned.run is not None:
         say("running the largest micro-batch ...")
-        trainer, device = planned.run.trainer, planned.run.world.device
+        trainer = planned.run.trainer
+        device = planned.run.world.device
         figures["micro_batches"] = fitting_micro_batches(trainer, trainer.updates.micro_batches)
-        figures["peak_memory_bytes"] = peak_memory(device)
-        of_what = "" if device.type == "cuda" else " (of the whole process)"
-        readable["peak_memory"] = f"{figures['peak_memory_bytes'] / 1e9:.2f} GB{of_what}"
+        peak = peak_memory(device)
+        figures["peak_memory_bytes"] = peak
+        readable["peak_memory"] = f"{peak / 1e9:.2f} GB"
+        if device.type != "cuda":
+            readable["peak_memory"] += " (of the whole process)"
     size = checkpoint_bytes(config, count, learning)
-    disk = size * checkpoints_on_disk(settings, planned.steps)
+    disk = size * checkpoints_on_disk(config.training, planned.steps)
     memory = bytes_per_process(config, planned.model, processes)
     figures |= {"checkpoint_bytes": size, "disk_bytes": disk, "bytes_per_process": memory}
     readable["memory_of_a_process"] = f"{memory / 1e9:.2f} GB without activations"
@@ -74,47 +74,44 @@ def lengths_of_update(planned: Planned) -> tuple[Indices, Indices]:
 
 
 def bytes_per_process(config: RunConfig, model: Any, processes: int) -> int:
-    """Return the size of the weights, their gradients and the optimizer's state in one of so many
-    processes.
-    """
+    """Return the size of weights, gradients and optimizer's state in one of so many processes."""
     if config.training.model_parallel:
         divide(model, World(0, processes, torch.device("meta")))
-    count, learning = (
-        sum(p.numel() for p in each) for each in (model.parameters(), trained(model))
-    )
-    return checkpoint_bytes(config, count, learning) + 4 * learning
+    count = sum(parameter.numel() for parameter in model.parameters())
+    learning = sum(parameter.numel() for parameter in trained(model))
+    gradients = 4 * learning
+    return checkpoint_bytes(config, count, learning) + gradients
 
 
 def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
-    """Return the size of a checkpoint: the float32 weights, copies of observers, and the
-    optimizer's state.
-    """
+    """Return the size of a checkpoint: the weights, their copies, and the optimizer's state."""
     sample = torch.nn.Parameter(torch.zeros(1000))  # on which the optimizer is tried
     sample.grad = torch.zeros_like(sample)
     optimizer = registry.build(config["optimizer"], parameters=[sample])
     optimizer.step()
-    state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
-    # The settings of a moving average have this attribute: a checkpoint has the average and the
-    # trained weights.
-    weights: int = 1 + sum(
-        getattr(observer, "copies_of_weights", 0) for observer in config.used("observer")
-    )
-    return weights * sample.element_size() * parameters + state * learning // sample.numel()
+    _, tensors = dump(optimizer)
+    state = sum(tensor.nbytes for tensor in tensors.values() if tensor.numel() > 1)
+    copies = 1
+    for observer in config.used("observer"):  # a moving average has other weights
+        copies += getattr(observer, "copies_of_weights", 0)
+    return copies * sample.element_size() * parameters + state * learning // sample.numel()
 
 
 def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
-    """Return the largest number of checkpoints at once: those kept, the one being written, and the
-    best.
-    """
+    """Return the largest number of checkpoints at once, with the best and the one being written."""
     every, _ = settings.intervals()
-    written = settings.keep_last + 1 if every.is_minutes else -(-steps // every.number)
-    return min(settings.keep_last + 1, written) + 1
+    most = settings.keep_last + 1
+    if not every.is_minutes:
+        written = -(-steps // every.number)
+        most = min(most, written)
+    return most + 1
 
 
 def peak_memory(device: torch.device) -> int:
     """Return bytes: the memory of PyTorch on a GPU, of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":
+        return peak
+    return 1024 * peak

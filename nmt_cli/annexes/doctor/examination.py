@@ -34,36 +34,57 @@ from nmt_cli.training.start import configuration, prepare_torch, run_of
 from nmt_cli.training.trainer import Trainer
 
 GRADIENTS = 25_000_000  # numbers that the ranks exchange if there is no DATA
-# Updates that are timed, and seconds after which no more are made.
-FEWEST, MOST, SECONDS = (4, 60, 15.0)
+# Updates that are timed, and the seconds after which no more are made.
+FEWEST_UPDATES = 4
+MOST_UPDATES = 60
+SECONDS = 15.0
 
 
 def examine(
     options: RunOptions, flags: Mapping[str, Any], price: float | None, as_json: bool
 ) -> None:
-    """Print the checks. Raise a TrainingError if the run would stop, and for wrong settings what
-    `nmt train` raises.
+    """Print the checks.
+
+    Raises:
+        TrainingError: the run would stop.
+        NmtError: the settings are wrong, as `nmt train` says.
     """
     with main_rank_reports():
-        out = (options.out or Path()).absolute()
-        place = next(path for path in (out, *out.parents) if path.exists())
+        place = (options.out or Path()).absolute()
+        while not place.exists():
+            place = place.parent
         if not place.is_dir():
             raise UsageError(f"--out {options.out}: {place} is not a directory")
         config = configuration(options, flags)
     with join_world(config.training.device, config.training.timeout_minutes) as world:
         prepare_torch(config.training, world.device)
-        (say if world.is_main else str)("measuring ...")
-        found = measured(options, config, flags, place, world, price)
+        if world.is_main:
+            say("measuring ...")
+        if options.data:
+            checks = checks_of_run(options, config, flags, place, world, price)
+        else:
+            checks = checks_of_machine(place, world)
     if not world.is_main:
         return
-    if options.data and not any(check.stops for check in found):
-        found.append(resume(options, config, place, world.device))
-    show(found, as_json)
-    if problems := [check.name for check in found if check.stops]:
+    if options.data and not any(check.stops for check in checks):
+        checks.append(resume(options, config, place, world.device))
+    show(checks, as_json)
+    problems = [check.name for check in checks if check.stops]
+    if problems:
         raise TrainingError(f"this run would stop: {', '.join(problems)}")
 
 
-def measured(
+def checks_of_machine(place: Path, world: World) -> list[Check]:
+    """Return the checks that all ranks make together without data."""
+    precision = fast(world.device).precision(torch.nn.Module(), deterministic=False)
+    return [
+        machine.devices(world, precision),
+        *machine.exchange(world, GRADIENTS, None),
+        *machine.directory(world, place),
+    ]
+
+
+def checks_of_run(
     options: RunOptions,
     config: RunConfig,
     flags: Mapping[str, Any],
@@ -71,119 +92,122 @@ def measured(
     world: World,
     price: float | None,
 ) -> list[Check]:
-    """Return the checks that all ranks make together."""
-    if not options.data:
-        found = [
-            machine.devices(
-                world, fast(world.device).precision(torch.nn.Module(), deterministic=False)
-            )
-        ]
-        return [*found, *machine.exchange(world, GRADIENTS, None), *machine.directory(world, place)]
+    """Return the checks that all ranks make together with data."""
     run = run_of(options, config, flags, world, place, quiet=True)
     run.check_agreement()
-    found = [machine.devices(world, run.trainer.objective.precision), memory(run)]
-    update = (
-        None if found[-1].stops else seconds_of_update(run, int(found[-1].figures["micro_batches"]))
-    )
+    checks = [machine.devices(world, run.trainer.objective.precision)]
+    check_of_memory = memory(run)
+    checks.append(check_of_memory)
+    seconds = None
+    if not check_of_memory.stops:
+        seconds = seconds_of_update(run, int(check_of_memory.figures["micro_batches"]))
     count, learning = parameters_of(run.model)
-    found += machine.exchange(world, learning, update)
-    size, number = (
-        checkpoint_bytes(config, count, learning),
-        checkpoints_on_disk(run.config, run.length.steps),
-    )
-    found += machine.directory(world, place, size, number)
-    return [*found, projection(run.length.steps, update, world.size, price)] if update else found
+    checks += machine.exchange(world, learning, seconds)
+    size = checkpoint_bytes(config, count, learning)
+    number = checkpoints_on_disk(run.config, run.length.steps)
+    checks += machine.directory(world, place, size, number)
+    if seconds is not None:
+        checks.append(projection(run.length.steps, seconds, world.size, price))
+    return checks
 
 
 def memory(run: Run) -> Check:
-    """Run the largest micro-batches that fit; the figures have their number in an update."""
-    world, wanted, gpu = (
-        run.world,
-        run.trainer.updates.micro_batches,
-        run.world.device.type == "cuda",
-    )
-    room = torch.cuda.mem_get_info(world.device)[1] if gpu else memory_of_process()
+    """Run the largest micro-batches that fit. The figures have their number in an update."""
+    world = run.world
+    wanted = run.trainer.updates.micro_batches
     count = run.choose_micro_batches()
-    if not gpu and not run.config.model_parallel:
-        count = max(world.gather(fitting_on_cpu(run.trainer, room)))
-    stops = count > wanted and not gpu  # on a GPU, training finds the number
-    peak, remedy = (
-        peak_memory(world.device),
-        f"too large micro-batches: give --micro-batches {count}" if stops else "",
-    )
+    remedy = ""
+    if world.device.type == "cuda":  # training finds the number, too
+        _, room = torch.cuda.mem_get_info(world.device)
+    else:
+        room = memory_of_process()
+        if not run.config.model_parallel:
+            count = max(world.gather(fitting_on_cpu(run.trainer, room)))
+        if count > wanted:
+            remedy = f"too large micro-batches: give --micro-batches {count}"
+    peak = peak_memory(world.device)
     value = f"{peak / 1e9:.2f} of {room / 1e9:.3g} GB; micro-batches of an update: {count}"
-    return Check(
-        "memory", value, remedy, stops, {"micro_batches": count, "peak_bytes": peak, "bytes": room}
-    )
+    figures = {"micro_batches": count, "peak_bytes": peak, "bytes": room}
+    return Check("memory", value, remedy, stops=remedy != "", figures=figures)
 
 
 def fitting_on_cpu(trainer: Trainer, room: int) -> int:
-    """Return the least number of micro-batches, at least that of the settings, that fit into `room`
-    bytes.
+    """Return the least number of micro-batches that fit into `room` bytes.
+
+    It is not less than in the settings.
     """
+    wanted = trainer.updates.micro_batches
+    peaks = [0]
     # Small ones first: where memory ends, the system would end this process or another one.
-    wanted, peaks = trainer.updates.micro_batches, [0]
-    for number in (wanted << power for power in (5, 4, 3, 2, 1, 0)):
-        if (
-            len(peaks) > 2 and 3 * peaks[-1] - 2 * peaks[-2] > room
-        ):  # the growth of the peak doubles, too
-            return 2 * number
+    for times in (32, 16, 8, 4, 2, 1):
+        number = times * wanted
+        if len(peaks) > 2:
+            growth = peaks[-1] - peaks[-2]  # doubles from one number to the next
+            if peaks[-1] + 2 * growth > room:
+                return 2 * number
         fits(trainer, largest(trainer.updates, number))
         peaks.append(peak_memory(trainer.world.device))
     return wanted
 
 
 def memory_of_process() -> int:
-    """Return the bytes that this process may have: of the machine or its container, shared with its
-    other ranks.
-    """
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    """Return the bytes that this process may have: its share of the machine or the container."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError, ValueError):  # not Linux
         text = Path("/proc/meminfo").read_text(encoding="utf-8")
-        found.append(1024 * int(text.partition("MemAvailable:")[2].split("kB")[0]))
+        _, _, after_name = text.partition("MemAvailable:")
+        limits.append(1024 * int(after_name.split("kB")[0]))
     with contextlib.suppress(OSError, ValueError):  # no container of Linux, or no limit
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    return min(found) // max(1, environment_number("LOCAL_WORLD_SIZE", 1))
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
+    processes = max(1, environment_number("LOCAL_WORLD_SIZE", 1))
+    return min(limits) // processes
 
 
 def seconds_of_update(run: Run, count: int) -> float:
-    """Return the median seconds of the later half of some updates: the first ones capture graphs of
-    a GPU.
+    """Return the median seconds of the later half of some updates.
+
+    On a GPU, the first ones capture graphs.
     """
     ends: list[float] = []
     with run.trainer.updates.following(count, run.plan.full_epoch(), 0) as updates:
         for step, update in enumerate(updates, 1):
-            read = run.trainer.update(update.share, step)
+            read_sums = run.trainer.update(update.share, step)
             for observer in run.observers:
                 observer.updated(step)
-            read()
+            read_sums()
             ends.append(time.perf_counter())
-            enough = step == MOST or (step >= FEWEST and ends[-1] - ends[0] > SECONDS)
+            is_late = ends[-1] - ends[0] > SECONDS
+            enough = step == MOST_UPDATES or (step >= FEWEST_UPDATES and is_late)
             if run.world.start_any([enough])()[0]:
                 break
-    seconds = [end - begin for begin, end in pairwise(ends)]
+    seconds = [end - start for start, end in pairwise(ends)]
     return statistics.median(seconds[len(seconds) // 2 :])
 
 
 def projection(steps: int, update: float, ranks: int, price: float | None) -> Check:
     """Project a run from the seconds of an update."""
     hours = steps * update / 3600
-    figures = {"update_seconds": update, "hours": hours, "device_hours": ranks * hours}
-    value = f"{steps:,} steps of {update:.2g} s: {duration(3600 * hours)}, {ranks * hours:.3g} device-hours"
+    device_hours = ranks * hours
+    figures = {"update_seconds": update, "hours": hours, "device_hours": device_hours}
+    value = f"{steps:,} steps of {update:.2g} s: {duration(3600 * hours)}"
+    value += f", {device_hours:.3g} device-hours"
     if price is not None:
-        figures["cost"] = price * ranks * hours
-        value += f", cost {figures['cost']:,.2f}"
+        cost = price * device_hours
+        figures["cost"] = cost
+        value += f", cost {cost:,.2f}"
     return Check("run", value, figures=figures)
 
 
-def show(found: Sequence[Check], as_json: bool) -> None:
+def show(checks: Sequence[Check], as_json: bool) -> None:
+    """Print the checks as JSON or as a table."""
     if as_json:
-        print(
-            json.dumps([{"verdict": check.verdict, **asdict(check)} for check in found], indent=2)
-        )
+        described = [{"verdict": check.verdict, **asdict(check)} for check in checks]
+        print(json.dumps(described, indent=2))
         return
     rows = []
-    for check in found:
-        verdict = f"{check.verdict}: {check.remedy}" if check.remedy else check.verdict
+    for check in checks:
+        verdict = check.verdict
+        if check.remedy:
+            verdict += f": {check.remedy}"
         rows.append((check.name, check.value, verdict))
     Console(markup=False, emoji=False).print(table(("check", "value", "verdict"), rows))

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-_TABLE = Path(__file__).with_name("rates.tsv").read_text(encoding="utf-8")
-PUBLISHED_RATES = {
-    model: (float(single), float(half))
-    for model, single, half in (line.split("\t") for line in _TABLE.splitlines()[1:])
-}
-"""TFLOP/s in float32 without tensor cores, and in bfloat16 or float16."""
-
+# Words of a GPU's name that do not change its rate: maker, socket, memory.
 _IGNORED_WORDS = re.compile(r"nvidia|tesla|geforce|sxm\d*|pcie|hbm\w*|\d+gb")
-"""Words of a GPU's name that do not change its rate: maker, socket, memory."""
+
+
+class Rates(NamedTuple):
+    """TFLOP/s of a GPU."""
+
+    single: float  # float32, without tensor cores
+    half: float  # bfloat16 or float16
+
+
+def read_rates() -> dict[str, Rates]:
+    """Return the published rates by model."""
+    rates = {}
+    table = Path(__file__).with_name("rates.tsv").read_text(encoding="utf-8")
+    for line in table.splitlines()[1:]:
+        model, single, half = line.split("\t")
+        rates[model] = Rates(float(single), float(half))
+    return rates
+
+
+PUBLISHED_RATES = read_rates()
 
 
 def published_rate(name: str, products: torch.dtype) -> float | None:
@@ -24,9 +38,11 @@ def published_rate(name: str, products: torch.dtype) -> float | None:
     Every word of the name must be known: with "Ti", "Laptop" or a MIG profile it is another device.
     """
     words = set(re.findall(r"\w+", name.lower()))
+    # "H100 PCIe" comes before "H100", which its name has, too.
     for model in sorted(PUBLISHED_RATES, key=lambda model: len(model.split()), reverse=True):
-        own = set(model.lower().split())
-        if own <= words and all(_IGNORED_WORDS.fullmatch(word) for word in words - own):
-            single, half = PUBLISHED_RATES[model]
-            return single if products == torch.float32 else half
+        model_words = set(model.lower().split())
+        others = words - model_words
+        if model_words <= words and all(_IGNORED_WORDS.fullmatch(word) for word in others):
+            rates = PUBLISHED_RATES[model]
+            return rates.single if products == torch.float32 else rates.half
     return None

@@ -1,4 +1,4 @@
-"""Whether a killed run resumes exactly, on the user's data and machine.
+"""A check that a killed run resumes exactly, on the user's data and machine.
 
 A short run is killed (SIGKILL) and resumed. Its last checkpoint and its metrics must be those of an
 uninterrupted run, bit for bit.
@@ -29,12 +29,15 @@ from nmt_cli.streams import say
 from nmt_cli.training.run_directory import METRICS
 from nmt_cli.training.settings import RunOptions
 
-STEPS, SAVE_EVERY, KILLED_AT, TOKENS = 6, 2, 5, 2000
-CLOCK = re.compile("second|hours|waiting|utilisation|flops_as_table2|possible_flops|tflops_of")
-"""In the names of fields of metrics, state and summary that are measured with a clock, and differ
-from run to run.
-"""
+STEPS = 6
+SAVE_EVERY = 2
+KILLED_AT = 5
+TOKENS = 2000
 
+# Names of fields of metrics, state and summary that a clock measured, so that they differ.
+CLOCK = re.compile("second|hours|waiting|utilisation|flops_as_table2|possible_flops|tflops_of")
+
+# A program: `nmt`, killed once it has logged the step that is its first argument.
 KILLED = """
 import os, runpy, signal, sys
 from nmt_cli.training.run_directory import RunDirectory
@@ -49,7 +52,6 @@ def append_and_kill(directory, record):
 RunDirectory.append_metrics = append_and_kill
 runpy.run_module("nmt_cli", run_name="__main__")
 """
-"""A program: `nmt`, killed once it has logged the step that is its first argument."""
 
 
 def resume(options: RunOptions, config: RunConfig, place: Path, device: torch.device) -> Check:
@@ -63,22 +65,25 @@ def resume(options: RunOptions, config: RunConfig, place: Path, device: torch.de
     except TrainingError as error:
         return Check("resume", "a short run failed", str(error), stops=True)
     if not different:
-        return Check(
-            "resume",
-            f"exact: {STEPS} steps, killed and resumed, are bit for bit those of an undisturbed "
-            "run",
+        value = (
+            f"exact: {STEPS} steps, killed and resumed, are bit for bit those of an undisturbed run"
         )
-    remedy = "a component of your own must keep its state in the optimizer and draw from PyTorch's generator only"
-    loose = device.type == "cuda" and not config.training.deterministic
-    remedy = "give --deterministic, if it must be" if loose else remedy
-    return Check(
-        "resume", f"not exact: another {', '.join(different[:3])}", remedy, stops=not loose
+        return Check("resume", value)
+    value = f"not exact: another {', '.join(different[:3])}"
+    if device.type == "cuda" and not config.training.deterministic:
+        return Check("resume", value, "give --deterministic, if it must be")
+    remedy = (
+        "a component of your own must keep its state in the optimizer and draw from PyTorch's "
+        "generator only"
     )
+    return Check("resume", value, remedy, stops=True)
 
 
 def differences(options: RunOptions, config: RunConfig, folder: Path) -> list[str]:
-    """Return the files of a resumed run that differ from an undisturbed one; raise a TrainingError
-    if one failed.
+    """Return the files of a resumed run that differ from an undisturbed one.
+
+    Raises:
+        TrainingError: a run failed.
     """
     sections = config.to_json()
     short = {
@@ -92,57 +97,60 @@ def differences(options: RunOptions, config: RunConfig, folder: Path) -> list[st
     sections["training"] = {**asdict(config.training), **config.identity()["training"], **short}
     sections["training"] |= {"max_epochs": None, "patience": None}
     sections["training"]["batch_tokens"] = min(TOKENS, sections["training"]["batch_tokens"])
-    settings, whole, resumed = (folder / name for name in ("config.json", "whole", "resumed"))
+    settings = folder / "config.json"
+    whole = folder / "whole"
+    resumed = folder / "resumed"
     durable.write_bytes(settings, json.dumps(sections).encode())
     command = ["train", *options.data, "--config", str(settings)]
     command += [f"--import={module}" for module in options.imports]
-    command += [f"--init-from={options.init_from}"] if options.init_from else []
+    if options.init_from is not None:
+        command.append(f"--init-from={options.init_from}")
     execute(["-m", "nmt_cli", *command, "--out", str(whole)])
     execute(["-c", KILLED, str(KILLED_AT), *command, "--out", str(resumed)], -signal.SIGKILL)
     execute(["-m", "nmt_cli", *command, "--out", str(resumed)])
-    expected, found = contents(whole), contents(resumed)
-    return sorted(
-        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
-    )
+    expected = contents(whole)
+    actual = contents(resumed)
+    names = expected.keys() | actual.keys()
+    return sorted(name for name in names if expected.get(name) != actual.get(name))
 
 
 def execute(arguments: list[str], expected: int = 0) -> None:
-    """Run Python with these arguments as one rank; raise a TrainingError unless it ends with the
-    expected code.
+    """Run Python with these arguments as one rank.
+
+    Raises:
+        TrainingError: it does not end with the expected code.
     """
     alone = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *arguments], env=alone, capture_output=True, text=True, errors="replace"
     )
-    if done.returncode != expected:
-        raise TrainingError(
-            " ".join(done.stderr.strip().split("\n")[-3:]) or f"exit code {done.returncode}"
-        )
+    if process.returncode != expected:
+        last_lines = process.stderr.strip().split("\n")[-3:]
+        raise TrainingError(" ".join(last_lines) or f"exit code {process.returncode}")
 
 
 def contents(run: Path) -> dict[str, Any]:
-    """Return the content of a run's files by name, without what a clock measured; of large files,
-    their SHA-256.
+    """Return the content of a run's files by name, without what a clock measured.
+
+    Of weights and other large files, it is their SHA-256.
     """
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
         if path.is_symlink():
-            found[name] = os.readlink(path)
+            by_name[name] = os.readlink(path)
         elif path.name == METRICS:
-            found[name] = [
-                without_clock(json.loads(line)) for line in path.read_text("utf-8").splitlines()
-            ]
+            lines = path.read_text("utf-8").splitlines()
+            by_name[name] = [without_clock(json.loads(line)) for line in lines]
         elif path.name in ("training.json", "summary.json"):
-            found[name] = without_clock(json.loads(path.read_text("utf-8")))
+            by_name[name] = without_clock(json.loads(path.read_text("utf-8")))
         elif path.is_file() and path.name not in ("checksums.json", ".lock"):
-            found[name] = fingerprint(path)
-    return found
+            by_name[name] = fingerprint(path)
+    return by_name
 
 
 def without_clock(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: without_clock(inner) for name, inner in value.items() if not CLOCK.search(name)
-        }
-    return value
+    """Return a value of JSON without the fields that a clock measured."""
+    if not isinstance(value, dict):
+        return value
+    return {name: without_clock(inner) for name, inner in value.items() if not CLOCK.search(name)}

@@ -12,15 +12,17 @@ from nmt_cli.optim.adam import uncompiled
 
 
 def adamw(config: AdamWConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return PyTorch's fused AdamW. Matrices decay, embeddings too. Vectors, as biases and norms,
-    do not.
-    """
-    both: tuple[list[nn.Parameter], list[nn.Parameter]] = [], []
-    for each in parameters:
-        both[each.dim() > 1].append(each)
-    decays = 0.0, config.weight_decay
+    """Return PyTorch's fused AdamW. Matrices decay. Vectors, such as biases and norms, do not."""
+    vectors = []
+    matrices = []
+    for parameter in parameters:
+        if parameter.dim() > 1:
+            matrices.append(parameter)
+        else:
+            vectors.append(parameter)
     groups = [
-        {"params": group, "weight_decay": decay} for group, decay in zip(both, decays, strict=True)
+        {"params": vectors, "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay},
     ]
     make = uncompiled(torch.optim.AdamW)
     return make(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)

@@ -9,6 +9,8 @@ from nmt_cli.data.sentences import Sentences
 
 
 class BatchGrowth(Sentences):
+    """The limits of an update grow evenly, to their full value in epoch `batch_growth`."""
+
     def __init__(self, config: BatchGrowthConfig, **_: Any) -> None:
         self.epochs = config.batch_growth
         self.begins = range(self.epochs)

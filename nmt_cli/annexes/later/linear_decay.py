@@ -11,6 +11,8 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class LinearDecayConfig(InverseSqrtConfig):
+    """The settings of `LinearDecay`."""
+
     decay_steps: int = option(
         100_000, "Step at which the learning rate reaches zero, usually --max-steps.", minimum=1
     )
@@ -18,10 +20,9 @@ class LinearDecayConfig(InverseSqrtConfig):
 
 @register("schedule", "linear_decay", LinearDecayConfig)
 class LinearDecay:
-    """Linear warm-up to the peak of equation 3 (section 5.3), then a straight line to zero after
-    `decay_steps`.
+    """Linear warm-up to the peak of equation 3 (section 5.3), then a straight line to zero.
 
-    Later steps keep the rate of the last one.
+    It would be zero one step after `decay_steps`. Later steps keep the rate of that step.
 
     Raises:
         UsageError: the decay would end before the warm-up.
@@ -31,8 +32,7 @@ class LinearDecay:
         if config.decay_steps <= config.warmup_steps:
             raise UsageError(
                 f"--decay-steps {config.decay_steps} is not above --warmup-steps "
-                f"{config.warmup_steps}; "
-                "it is usually the value of --max-steps"
+                f"{config.warmup_steps}; it is usually the value of --max-steps"
             )
         self.peak = config.peak(d_model)
         self.warmup_steps = config.warmup_steps
@@ -40,6 +40,6 @@ class LinearDecay:
 
     def __call__(self, step: int) -> float:
         remaining = max(self.decay_steps - step, 0) + 1
-        return self.peak * min(
-            step / self.warmup_steps, remaining / (self.decay_steps - self.warmup_steps + 1)
-        )
+        rising = step / self.warmup_steps
+        falling = remaining / (self.decay_steps - self.warmup_steps + 1)
+        return self.peak * min(rising, falling)

@@ -19,10 +19,10 @@ from nmt_cli.training.run import Run
 
 
 class MovingAverage(Observer):
-    """After step t, average = d * average + (1 - d) * weights, where d is `decay`, and (1 + t) /
-    (10 + t) at first.
+    """After step t, average = d * average + (1 - d) * weights.
 
-    With a constant d, the untrained weights would remain in the average of a short run.
+    d is `ema_decay`, and (1 + t) / (10 + t) as long as this is less. With a constant d, the
+    untrained weights would remain in the average of a short run.
     """
 
     def __init__(self, config: MovingAverageConfig, run: Run) -> None:
@@ -38,9 +38,8 @@ class MovingAverage(Observer):
 
     @contextlib.contextmanager
     def validating(self) -> Iterator[None]:
-        """Let the model have the averaged weights. They are copied, because CUDA graphs have the
-        addresses.
-        """
+        """Let the model have the averaged weights."""
+        # They are copied into the parameters, because CUDA graphs have these addresses.
         trained = self.copies()
         self.assign(self.average)
         try:
@@ -49,17 +48,21 @@ class MovingAverage(Observer):
             self.assign(trained)
 
     def saved(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {
-            name: whole(self.average[name], parameter)
-            for name, parameter in self.parameters.items()
-        }
+        """Return the average."""
+        averages = {}
+        for name, parameter in self.parameters.items():
+            averages[name] = whole(self.average[name], parameter)
+        return averages
 
     def resumed(self) -> None:
+        """Take the average from the model."""
         self.average = self.copies()
 
     def copies(self) -> dict[str, Tensor]:
+        """Return copies of the model's parameters."""
         return {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
 
     def assign(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy weights into the model's parameters."""
         for name, weight in weights.items():
             self.parameters[name].detach().copy_(weight)

@@ -24,25 +24,30 @@ class RDrop(LabelSmoothedCrossEntropy):
 
     def __init__(self, config: RDropConfig) -> None:
         super().__init__(config)
-        self.weight = config.r_drop_alpha / (2 if config.sum_of_passes else 1)
+        self.weight = config.r_drop_alpha
+        if config.sum_of_passes:
+            self.weight /= 2
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
         if not model.training:
             return super().__call__(model, batch)
-        # [N, d] each.
-        (first, targets), (second, _) = (self.outputs(model, batch), self.outputs(model, batch))
-        targets = F.pad(targets, (0, len(first) - len(targets)), value=PAD)  # which does not count
+        first, targets = self.outputs(model, batch)  # [N, d], [n], n <= N
+        second, _ = self.outputs(model, batch)  # [N, d]
+        targets = F.pad(targets, (0, len(first) - len(targets)), value=PAD)  # PAD does not count
         rows = self.logit_rows // 4  # a chunk has two tensors of logits and their softmaxes
+        chunks = [torch.split(tensor, rows) for tensor in (first, second, targets)]
         sums = targets.new_zeros(3, dtype=torch.float32)
-        for chunk in zip(
-            *(torch.split(each, rows) for each in (first, second, targets)), strict=True
-        ):
-            output = model.output_weight, model.output_bias
-            # The logits are computed again in the backward pass, so those of one chunk only are in
-            # memory.
+        for chunk in zip(*chunks, strict=True):
+            # The backward pass computes the logits of a chunk again, so that memory never holds
+            # the logits of all.
             sums = sums + checkpoint(
-                sums_of, *chunk, *output, use_reentrant=False, preserve_rng_state=False
+                sums_of,
+                *chunk,
+                model.output_weight,
+                model.output_bias,
+                use_reentrant=False,
+                preserve_rng_state=False,
             )
         nll, uniform, divergence = sums / 2
         total = (1 - self.epsilon) * nll + self.epsilon * uniform + self.weight * divergence
@@ -52,13 +57,15 @@ class RDrop(LabelSmoothedCrossEntropy):
 def sums_of(
     first: Tensor, second: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """Return three sums [3] over both passes [rows, d]: of the likelihood, of a uniform target, and
-    of KL.
+    """Return three sums [3] over both passes [rows, d].
+
+    They are the negative log-likelihood, the cross-entropy with a uniform target, and the
+    symmetric divergence, twice.
     """
-    # [rows, V]
-    log_p, log_q = (F.linear(each, weight, bias).float().log_softmax(1) for each in (first, second))
+    log_p = F.linear(first, weight, bias).float().log_softmax(1)  # [rows, V]
+    log_q = F.linear(second, weight, bias).float().log_softmax(1)
     nll = F.nll_loss(log_p + log_q, targets, ignore_index=PAD, reduction="sum")
+    uniform = -(log_p + log_q).mean(1)
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(1)
-    return torch.stack(
-        [nll, *(torch.stack([-(log_p + log_q).mean(1), divergence]) * (targets != PAD)).sum(1)]
-    )
+    of_tokens = torch.stack([uniform, divergence]) * (targets != PAD)  # [2, rows]
+    return torch.stack([nll, *of_tokens.sum(1)])

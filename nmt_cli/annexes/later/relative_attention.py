@@ -1,6 +1,6 @@
 """Self-attention with relative positions (Shaw, Uszkoreit and Vaswani 2018, sections 3.1 to 3.3).
 
-Letters as in `attention.py`; k is the clipping distance.
+Letters as in `attention.py`. k is the clipping distance.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 
 class RelativeAttention(Kernel):
-    """Each relative position has a learned vector that is added to keys (equation 4), and one for
-    values (equation 3).
+    """A relative position has learned vectors for keys (equation 4) and for values (equation 3).
 
-    The vectors are those of one layer, for all of its heads (section 3.3), as in the paper's big
-    model; its base model has others for each head.
+    All heads of a layer share the vectors (section 3.3), as in the paper's big model. In its base
+    model, each head has its own.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class RelativeAttention(Kernel):
         return torch.matmul(weights, value) + torch.einsum("bhts,tsd->bhtd", weights, a_v)
 
     def weights(self, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
-        """See `Kernel`; an identity matrix as values would get the vectors of equation 3, too."""
+        """See `Kernel`. An identity matrix as values would get the vectors of equation 3, too."""
         a_k = F.embedding(self._relative(query, key, mask), self.a_k)  # [T, S, d_k]
         bias = torch.einsum("bhtd,tsd->bhts", query * query.size(-1) ** -0.5, a_k)
         return softmax_weights(query, key, mask, bias)

@@ -30,18 +30,22 @@ class RotaryAttention(FullAttention):
             )
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """See `Kernel`."""
         return rotated(x, positions)
 
 
 def rotated(x: Tensor, positions: Tensor) -> Tensor:
     """Rotate pair i by the angle position / 10000^(2i/d_k): [..., d_k] -> [..., d_k].
 
-    A pair is i and i + d_k / 2. In the paper it is 2i and 2i + 1; the projections learn either.
+    Pair i is the dimensions i and i + d_k / 2. In the paper it is 2i and 2i + 1. The projections
+    before can learn either.
 
     Args:
         positions: broadcasts to the shape of `x` without its last dimension.
     """
     d_k = x.size(-1)
-    angles = positions[..., None] * 10000.0 ** (torch.arange(0, d_k, 2, device=x.device) / -d_k)
-    angles = torch.cat([-angles, angles], -1)
-    return x * angles.cos().type_as(x) + x.roll(d_k // 2, -1) * angles.sin().type_as(x)
+    frequencies = 10000.0 ** (torch.arange(0, d_k, 2, device=x.device) / -d_k)  # [d_k / 2]
+    angles = positions[..., None] * frequencies
+    angles = torch.cat([-angles, angles], -1)  # [..., d_k]
+    others = x.roll(d_k // 2, -1)  # of each pair, the other dimension
+    return x * angles.cos().type_as(x) + others * angles.sin().type_as(x)

@@ -1,6 +1,4 @@
-"""The settings of training methods and attention kernels after the paper, and where each is,
-without torch.
-"""
+"""The settings of training methods and attention kernels after the paper, without torch."""
 
 from __future__ import annotations
 
@@ -103,7 +101,7 @@ class AlibiAttentionConfig:
 @configures("attention", "relative", "nmt_cli.annexes.later.relative_attention:RelativeAttention")
 @dataclass(frozen=True)
 class RelativeAttentionConfig:
-    """The k of section 3.2; the paper's base model has 16, its big model 8."""
+    """The k of section 3.2. The paper's base model has 16, its big model 8."""
 
     clipping_distance: int = option(
         16, "Maximum relative distance k. Larger distances are clipped.", minimum=0

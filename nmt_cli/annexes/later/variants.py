@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from nmt_cli.annexes.later import noise
 from nmt_cli.annexes.later.settings import VariantsConfig
 from nmt_cli.annexes.later.word_samples import sampler
-from nmt_cli.data.corpus import SIDES, Ids, Indices, Pairs, gathered
+from nmt_cli.data.corpus import Ids, Indices, Pairs, gathered
 from nmt_cli.data.sentences import Sentences
+from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import UNK, ragged
 from nmt_cli.task import Task
@@ -23,15 +25,16 @@ _FLAGS = {"bpe": "--bpe-dropout", "unigram": "--unigram-sampling"}
 class Variants(Sentences):
     """Draws by (seed, epoch, number of the sentence).
 
-    A pair with characters that its vocabulary does not have, as it is or as it would be, stays as
-    it is.
+    A pair stays as it is, if it has characters that its vocabulary does not have, or would get
+    some.
 
     Raises:
         UsageError: a setting does not fit the task or its vocabulary.
     """
 
     def __init__(self, config: VariantsConfig, *, task: Task, seed: int, **_: Any) -> None:
-        self.seed, self.noise = seed, noise.parsed(config.noise)
+        self.seed = seed
+        self.noise = noise.parsed(config.noise)
         if not isinstance(task, TranslationTask):
             raise UsageError(
                 f"{', '.join(_FLAGS.values())} and --noise are for text, not for the task "
@@ -39,67 +42,97 @@ class Variants(Sentences):
             )
         self.vocabularies = task.vocabularies()
         amounts = {"bpe": config.bpe_dropout, "unigram": config.unigram_sampling}
+        has_capitals = bool(self.noise["upper"] or self.noise["title"])
         for vocabulary in self.vocabularies:
-            for kind in [kind for kind in amounts if amounts[kind] and kind != vocabulary.kind]:
-                advice = (
-                    f"give {_FLAGS[vocabulary.kind]}"
-                    if vocabulary.kind in _FLAGS
-                    else "leave it out"
-                )
-                raise UsageError(
-                    f"{_FLAGS[kind]} needs a vocabulary of --subwords {kind}, this one is "
-                    f"{vocabulary.kind}: {advice}"
-                )
-            if (self.noise["upper"] or self.noise["title"]) and all(
-                text == text.lower() for text in vocabulary.texts
-            ):
-                raise UsageError(
-                    "--noise: upper and title have no effect on lower-cased data; leave them out"
-                )
+            check_vocabulary(vocabulary, amounts, has_capitals)
         amount = max(amounts.values())
-        self.samplers = {
-            vocabulary: sampler(vocabulary, amount) for vocabulary in self.vocabularies if amount
-        }
+        self.samplers = {}
+        if amount:
+            self.samplers = {
+                vocabulary: sampler(vocabulary, amount) for vocabulary in self.vocabularies
+            }
 
     def text(self, epoch: int, numbers: Indices, pairs: Pairs) -> Pairs:
-        sides = []
-        for side in SIDES:
-            ids, lengths = pairs.ids(side, np.arange(len(numbers)))
-            sides.append([sentence.tolist() for sentence in np.split(ids, lengths.cumsum()[:-1])])
-        randoms = [Random(f"{self.seed} {epoch} {number}") for number in numbers.tolist()]
-        drawn = [self._pair(*pair) for pair in zip(*sides, randoms, strict=True)]
-        return Drawn(
-            ragged([source for source, _ in drawn]), ragged([target for _, target in drawn])
+        """See `Sentences`."""
+        sources = sentences_of(pairs, "source")
+        targets = sentences_of(pairs, "target")
+        drawn_sources = []
+        drawn_targets = []
+        for number, source, target in zip(numbers.tolist(), sources, targets, strict=True):
+            random = Random(f"{self.seed} {epoch} {number}")
+            drawn_source, drawn_target = self._pair(source, target, random)
+            drawn_sources.append(drawn_source)
+            drawn_targets.append(drawn_target)
+        return Drawn(ragged(drawn_sources), ragged(drawn_targets))
+
+    def _pair(
+        self, source: list[int], target: list[int], random: Random
+    ) -> tuple[list[int], list[int]]:
+        """Return a sentence pair with noise and sampled segmentations."""
+        kinds = noise.drawn(self.noise, random)
+        if UNK in source or UNK in target or not (kinds or self.samplers):
+            return source, target
+        source_vocabulary, target_vocabulary = self.vocabularies
+        source_text, target_text = noise.altered(
+            kinds, random, source_vocabulary.decode(source), target_vocabulary.decode(target)
+        )
+        drawn_source = self._ids(source_vocabulary, source_text, random)
+        drawn_target = self._ids(target_vocabulary, target_text, random)
+        if UNK in drawn_source or UNK in drawn_target:
+            return source, target
+        return drawn_source, drawn_target
+
+    def _ids(self, vocabulary: Vocabulary, text: str, random: Random) -> list[int]:
+        if not self.samplers:
+            return vocabulary.encode(text)
+        return self.samplers[vocabulary](text, random)
+
+
+def check_vocabulary(
+    vocabulary: Vocabulary, amounts: Mapping[str, float], has_capitals: bool
+) -> None:
+    """Raise a UsageError if a setting has no use for this vocabulary.
+
+    Args:
+        amounts: of sampling, by the kind of vocabulary that it is for.
+        has_capitals: whether the noise changes capitals.
+    """
+    for kind, amount in amounts.items():
+        if amount and kind != vocabulary.kind:
+            advice = "leave it out"
+            if vocabulary.kind in _FLAGS:
+                advice = f"give {_FLAGS[vocabulary.kind]}"
+            raise UsageError(
+                f"{_FLAGS[kind]} needs a vocabulary of --subwords {kind}, this one is "
+                f"{vocabulary.kind}: {advice}"
+            )
+    if has_capitals and all(text == text.lower() for text in vocabulary.texts):
+        raise UsageError(
+            "--noise: upper and title have no effect on lower-cased data; leave them out"
         )
 
-    def _pair(self, source: list[int], target: list[int], random: Random) -> list[list[int]]:
-        plain, kinds = [source, target], noise.drawn(self.noise, random)
-        if UNK in source or UNK in target or not (kinds or self.samplers):
-            return plain
-        texts = [
-            vocabulary.decode(ids) for vocabulary, ids in zip(self.vocabularies, plain, strict=True)
-        ]
-        drawn = []
-        for vocabulary, text in zip(
-            self.vocabularies, noise.altered(kinds, random, *texts), strict=True
-        ):
-            drawn.append(
-                self.samplers[vocabulary](text, random)
-                if self.samplers
-                else vocabulary.encode(text)
-            )
-        return plain if any(UNK in ids for ids in drawn) else drawn
+
+def sentences_of(pairs: Pairs, side: str) -> list[list[int]]:
+    """Return the ids of each sentence of one side."""
+    ids, lengths = pairs.ids(side, np.arange(len(pairs.source_lengths)))
+    ends = lengths.cumsum()
+    return [sentence.tolist() for sentence in np.split(ids, ends[:-1])]
 
 
 class Drawn:
     """Sentence pairs in memory: of each side all ids, and the number of ids of each sentence."""
 
     def __init__(self, sources: tuple[Ids, Indices], targets: tuple[Ids, Indices]) -> None:
-        self.source_lengths, self.target_lengths = sources[1] + 1, targets[1] + 1
-        self._sides = {
-            side: (ids, np.concatenate([[0], lengths.cumsum()]))
-            for side, (ids, lengths) in zip(SIDES, (sources, targets), strict=True)
-        }
+        self._ids = {}
+        self._offsets = {}
+        lengths_by_side = {}
+        for side, (ids, lengths) in (("source", sources), ("target", targets)):
+            self._ids[side] = ids
+            self._offsets[side] = np.concatenate([[0], lengths.cumsum()])
+            lengths_by_side[side] = lengths + 1  # with EOS
+        self.source_lengths = lengths_by_side["source"]
+        self.target_lengths = lengths_by_side["target"]
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
-        return gathered(*self._sides[side], indices)
+        """See `Pairs`."""
+        return gathered(self._ids[side], self._offsets[side], indices)
