@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -67,45 +68,43 @@ def largest(updates: Updates, count: int) -> list[Batch]:
     They are of the first updates, which are a random sample of the data.
     """
     plan = updates.plan
-    candidates = []  # sentences of a micro-batch
+    candidates = []  # the needs of a micro-batch, and its sentences
     for *_, samples in plan.samples(SAMPLED_UPDATES):
         for update in samples:
-            cuts = cut(
-                plan.source_lengths[update], plan.target_lengths[update], count, updates.packed
-            )
-            candidates += [update[places] for places in cuts if len(places)]
-
-    def tokens(sentences: Indices) -> int:
-        source_tokens = plan.source_lengths[sentences].sum()
-        return int(source_tokens + plan.target_lengths[sentences].sum())
-
-    def widths(sentences: Indices) -> tuple[int, int]:
-        """Return the longest source and the longest target."""
-        source_width = int(plan.source_lengths[sentences].max())
-        return source_width, int(plan.target_lengths[sentences].max())
-
-    def width(sentences: Indices) -> int:
-        return max(widths(sentences))
-
-    def padded_tokens(sentences: Indices) -> int:
-        source_width, target_width = widths(sentences)
-        return len(sentences) * (source_width + target_width)
-
-    def padded_squares(sentences: Indices) -> int:
-        source_width, target_width = widths(sentences)
-        return len(sentences) * (source_width**2 + target_width**2)
-
-    # Hidden states grow with the tokens. Attention weights grow with the square of the width. In
-    # bins, which are as wide as the longest sentence, they grow with the width.
-    measures: tuple[Callable[[Indices], int], ...] = (padded_tokens, padded_squares)
-    if updates.packed:
-        measures = (tokens, width)
+            source_lengths = plan.source_lengths[update]
+            target_lengths = plan.target_lengths[update]
+            for places in cut(source_lengths, target_lengths, count, updates.packed):
+                if len(places):
+                    needs = needs_of(source_lengths[places], target_lengths[places], updates.packed)
+                    candidates.append((needs, update[places]))
+    most_states = max(candidates, key=lambda candidate: candidate[0].states)
+    most_weights = max(candidates, key=lambda candidate: candidate[0].weights)
     batches = []
-    for measure in measures:
-        sentences = max(candidates, key=measure)
+    for _, sentences in (most_states, most_weights):
         pairs = updates.text(0, sentences)
         batches.append(updates.load(pairs, np.arange(len(sentences))))
     return batches
+
+
+class Needs(NamedTuple):
+    """The memory that a micro-batch needs, in units that compare with other micro-batches."""
+
+    states: int  # hidden states
+    weights: int  # attention weights
+
+
+def needs_of(source_lengths: Indices, target_lengths: Indices, packed: bool) -> Needs:
+    """Return the needs of sentences of these lengths."""
+    source_width = int(source_lengths.max())
+    target_width = int(target_lengths.max())
+    if packed:  # in bins, which are as wide as the longest sentence
+        tokens = int(source_lengths.sum() + target_lengths.sum())
+        return Needs(states=tokens, weights=max(source_width, target_width))
+    sentences = len(source_lengths)
+    return Needs(
+        states=sentences * (source_width + target_width),
+        weights=sentences * (source_width**2 + target_width**2),
+    )
 
 
 def fits(trainer: Trainer, batches: Sequence[Batch]) -> bool:

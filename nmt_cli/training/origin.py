@@ -27,7 +27,7 @@ KINDS = ("model", "attention")  # the components that a run takes over from its 
 class Origin:
     record: dict[str, Any]  # its path, its run's fingerprint, its step, and what preparations add
     weights: Mapping[str, Tensor] | None  # None if the run has a checkpoint of its own
-    task: Task | None = None  # if its vocabularies are not those of the data
+    task: Task | None = None  # if the data have other vocabularies
 
 
 def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:

@@ -152,10 +152,10 @@ class Reporter:
         """Print a line of metrics in 80 columns, and below it the figures of a validation."""
         line = f"{time.strftime('%H:%M:%S')} step {record['step']:,} epoch {record['epoch']}"
         if record["loss"] is not None:
-            line += f" loss {record['loss']:.3f}"
-            line += f" ppl {readable(record['perplexity'])}"
-            line += f" lr {record['lr']:.2e}"
-            line += f" {record['target_tokens_per_second']:,.0f} tok/s"
+            line += (
+                f" loss {record['loss']:.3f} ppl {readable(record['perplexity'])}"
+                f" lr {record['lr']:.2e} {record['target_tokens_per_second']:,.0f} tok/s"
+            )
         self.note(line)
         figures = ""
         for name, value in record.items():
@@ -183,10 +183,10 @@ def table(
 ) -> Table:
     """Return a table to be printed, whose long cells are folded."""
     columns = [Column(heading, overflow="fold") for heading in headings]
-    table = Table(*columns, title=title, show_header=show_header)
+    result = Table(*columns, title=title, show_header=show_header)
     for row in rows:
-        table.add_row(*row)
-    return table
+        result.add_row(*row)
+    return result
 
 
 def figures_table(title: str, figures: Mapping[str, Any]) -> Table:

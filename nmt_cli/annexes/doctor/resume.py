@@ -1,7 +1,7 @@
 """A check that a killed run resumes exactly, on the user's data and machine.
 
-A short run is killed (SIGKILL) and resumed. Its last checkpoint and its metrics must be those of an
-uninterrupted run, bit for bit.
+A short run is killed (SIGKILL) and resumed. Its last checkpoint and its metrics must equal an
+uninterrupted run's, bit for bit.
 """
 
 from __future__ import annotations

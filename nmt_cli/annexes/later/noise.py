@@ -25,30 +25,33 @@ _FINAL_STOP = re.compile(r"(?<=[^\s.])\s*[.。।]$")  # not an ellipsis, nor th
 
 
 def parsed(text: str) -> dict[str, float]:
-    """Return the probability of each kind of noise in `upper=0.05,typos=0.1`, in the order of
-    `CHANGES`.
+    """Return the probability of each kind of noise in `upper=0.05,typos=0.1`.
+
+    They are in the order of `CHANGES`.
 
     Raises:
         UsageError: a name is unknown or there twice, a probability is not between 0 and 1, or upper
             and title, which exclude each other, have more than 1 together.
     """
-    given: dict[str, float] = {}
-    if text:
-        for part in text.split(","):
-            name, _, value = map(str.strip, part.partition("="))
-            if name in given:
-                raise UsageError(f"--noise: {shown(name)} is there twice")
-            if name not in CHANGES:
-                raise UsageError(
-                    f"--noise: {shown(name)} is not a kind of noise. {nearest(name, CHANGES)}"
-                )
-            if not re.fullmatch(r"\d*\.?\d+", value) or float(value) > 1:
-                raise UsageError(
-                    f"--noise: {name} takes a probability from 0 to 1, such as {name}=0.05, not "
-                    f"{shown(value)}"
-                )
-            given[name] = float(value)
-    noise = {name: given.get(name, 0.0) for name in CHANGES}
+    noise = dict.fromkeys(CHANGES, 0.0)
+    if not text:
+        return noise
+    given = set()
+    for part in text.split(","):
+        name, _, value = map(str.strip, part.partition("="))
+        if name in given:
+            raise UsageError(f"--noise: {shown(name)} is there twice")
+        if name not in CHANGES:
+            raise UsageError(
+                f"--noise: {shown(name)} is not a kind of noise. {nearest(name, CHANGES)}"
+            )
+        if not re.fullmatch(r"\d*\.?\d+", value) or float(value) > 1:
+            raise UsageError(
+                f"--noise: {name} takes a probability from 0 to 1, such as {name}=0.05, not "
+                f"{shown(value)}"
+            )
+        given.add(name)
+        noise[name] = float(value)
     if noise["upper"] + noise["title"] > 1:
         raise UsageError(
             "--noise: upper and title exclude each other, so their sum must be at most 1"
