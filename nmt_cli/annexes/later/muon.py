@@ -81,9 +81,8 @@ class Muon(torch.optim.Optimizer):
             averages.append(state["average"])
         momentum = self.config.momentum
         torch._foreach_lerp_(averages, gradients, 1 - momentum)
-        ahead = torch.stack(
-            torch._foreach_lerp(gradients, averages, momentum)
-        )  # [n, rows, columns]
+        # [n, rows, columns]
+        ahead = torch.stack(torch._foreach_lerp(gradients, averages, momentum))
         steps = list(orthogonalised(ahead).float())
         # The root mean square of Adam's steps is about 0.2 times the rate.
         scale = 0.2 * max(ahead.shape[1:]) ** 0.5
