@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -12,24 +11,11 @@ import torch
 _IGNORED_WORDS = re.compile(r"nvidia|tesla|geforce|sxm\d*|pcie|hbm\w*|\d+gb")
 
 
-class Rates(NamedTuple):
-    """TFLOP/s of a GPU."""
-
-    single: float  # float32, without tensor cores
-    half: float  # bfloat16 or float16
-
-
-def read_rates() -> dict[str, Rates]:
-    """Return the published rates by model."""
-    rates = {}
-    table = Path(__file__).with_name("rates.tsv").read_text(encoding="utf-8")
-    for line in table.splitlines()[1:]:
-        model, single, half = line.split("\t")
-        rates[model] = Rates(float(single), float(half))
-    return rates
-
-
-PUBLISHED_RATES = read_rates()
+# By model: TFLOP/s in float32 without tensor cores, and in bfloat16 or float16.
+PUBLISHED_RATES: dict[str, tuple[float, float]] = {}
+for line in Path(__file__).with_name("rates.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+    model, single, half = line.split("\t")
+    PUBLISHED_RATES[model] = (float(single), float(half))
 
 
 def published_rate(name: str, products: torch.dtype) -> float | None:
@@ -43,6 +29,6 @@ def published_rate(name: str, products: torch.dtype) -> float | None:
         model_words = set(model.lower().split())
         others = words - model_words
         if model_words <= words and all(_IGNORED_WORDS.fullmatch(word) for word in others):
-            rates = PUBLISHED_RATES[model]
-            return rates.single if products == torch.float32 else rates.half
+            single, half = PUBLISHED_RATES[model]
+            return single if products == torch.float32 else half
     return None

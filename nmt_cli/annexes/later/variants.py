@@ -123,16 +123,12 @@ class Drawn:
     """Sentence pairs in memory: of each side all ids, and the number of ids of each sentence."""
 
     def __init__(self, sources: tuple[Ids, Indices], targets: tuple[Ids, Indices]) -> None:
-        self._ids = {}
-        self._offsets = {}
-        lengths_by_side = {}
-        for side, (ids, lengths) in (("source", sources), ("target", targets)):
-            self._ids[side] = ids
-            self._offsets[side] = np.concatenate([[0], lengths.cumsum()])
-            lengths_by_side[side] = lengths + 1  # with EOS
-        self.source_lengths = lengths_by_side["source"]
-        self.target_lengths = lengths_by_side["target"]
+        self._sides = {"source": sources, "target": targets}
+        self.source_lengths = sources[1] + 1  # with EOS
+        self.target_lengths = targets[1] + 1
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
         """See `Pairs`."""
-        return gathered(self._ids[side], self._offsets[side], indices)
+        all_ids, lengths = self._sides[side]
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        return gathered(all_ids, offsets, indices)
