@@ -55,13 +55,13 @@ def main(checkpoint: str, train: str, test: str) -> None:
         pieces = task.source_tokens(ids), task.target_tokens(written)
         for layer, heads in enumerate(torch.cat([cross.mean(1, keepdim=True), cross], 1), 1):
             for head, weights in enumerate(heads):
-                for row, kept in (("predicted", weights[:-1]), ("read", weights[1:])):
-                    found, key = (
-                        links_of(kept, *pieces, source, target),
+                for row, row_weights in (("predicted", weights[:-1]), ("read", weights[1:])):
+                    predicted_links, key = (
+                        links_of(row_weights, *pieces, source, target),
                         (layer, head or "mean", row),
                     )
-                    common[key] += len(expected.intersection(found))
-                    links[key] += len(found) + len(expected)
+                    common[key] += len(expected.intersection(predicted_links))
+                    links[key] += len(predicted_links) + len(expected)
     for key, count in links.items():
         print(*key, f"{100 - 200 * common[key] / count:.1f}", sep="\t")
 

@@ -57,7 +57,7 @@ def family(process: int) -> list[int]:
         children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     except OSError:
         return [process]
-    return [process, *(each for child in children for each in family(int(child)))]
+    return [process, *(pid for child in children for pid in family(int(child)))]
 
 
 def megabytes(process: int) -> float:

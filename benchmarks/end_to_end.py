@@ -42,7 +42,7 @@ def commands(checkpoint: Path, task: Any, cores: int, folder: Path) -> Commands:
     pieces.write_bytes(task.vocabularies()[0].serialise())
     text = ["--threads", str(cores), *(["--lowercase"] if task.config.lowercase else [])]
     text += ["--moses", *task.languages] if task.config.moses else []
-    found = {}
+    command_lines = {}
     for dtype in DTYPES:
         export = str(folder / dtype)
         run(
@@ -59,20 +59,20 @@ def commands(checkpoint: Path, task: Any, cores: int, folder: Path) -> Commands:
             ]
         )
         translate = [*NMT, "translate", "--quiet", "--workers", str(cores), "--dtype", dtype]
-        found[f"nmt translate, {dtype}"] = [*translate, str(checkpoint)]
+        command_lines[f"nmt translate, {dtype}"] = [*translate, str(checkpoint)]
         engine = ["--engine", "ctranslate2", str(folder / DTYPES[0])]  # nmt keeps float32, too
-        found[f"nmt translate --engine ctranslate2, {dtype}"] = [*translate, *engine]
-        found[f"CTranslate2 script, {dtype}"] = [*SCRIPT, *text, export, str(pieces)]
-    return found
+        command_lines[f"nmt translate --engine ctranslate2, {dtype}"] = [*translate, *engine]
+        command_lines[f"CTranslate2 script, {dtype}"] = [*SCRIPT, *text, export, str(pieces)]
+    return command_lines
 
 
 def measure(
-    found: Commands, files: Mapping[str, Path], output: Path, rounds: int
+    command_lines: Commands, files: Mapping[str, Path], output: Path, rounds: int
 ) -> dict[tuple[str, str], list[Run]]:
     """Return the runs of each command with each file, which take turns."""
     runs: dict[tuple[str, str], list[Run]] = {}
     for _ in range(rounds):
-        for name, command in found.items():
+        for name, command in command_lines.items():
             for case, path in files.items():
                 runs.setdefault((name, case), []).append(translated(command, path, output))
     return runs
@@ -106,14 +106,14 @@ def main() -> None:
         folder = Path(name)
         files, output = {"text": options.input, "line": folder / "line"}, folder / "output"
         files["line"].write_text(f"{lines[0]}\n", encoding="utf-8")
-        found = commands(options.checkpoint, task, options.cores, folder)
+        command_lines = commands(options.checkpoint, task, options.cores, folder)
         memory, scores = {}, {}
-        for system, command in found.items():
+        for system, command in command_lines.items():
             memory[system] = translated(command, options.input, output, watched=True).megabytes
             scores[system] = bleu(output, options.reference, task.config.lowercase)
-        runs = measure(found, files, output, options.rounds)
+        runs = measure(command_lines, files, output, options.rounds)
     rows = []
-    for system in found:
+    for system in command_lines:
         seconds, one = (
             report.shown(spread([run.seconds for run in runs[system, case]])) for case in files
         )

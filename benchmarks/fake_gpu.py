@@ -162,20 +162,21 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
         if func.is_view or name.startswith(WITHOUT_KERNEL) or (self.in_graph and formula is None):
             return
         read, written = _tensors((args, kwargs)), _tensors(output)
-        devices = {each.device.type for each in read + written}
+        devices = {operand.device.type for operand in read + written}
         if "cuda" not in devices:
             return
         given = (
-            dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
+            dict(zip((operand.name for operand in func._schema.arguments), args, strict=False))
+            | kwargs
         )
         if name.startswith(WAITING) or ("cpu" in devices and not given.get("non_blocking")):
             recorded.waits.append(name)
         mutated = [
-            each.name
-            for each in func._schema.arguments
-            if each.alias_info and each.alias_info.is_write
+            operand.name
+            for operand in func._schema.arguments
+            if operand.alias_info and operand.alias_info.is_write
         ]
-        written = _tensors([output, [given.get(each) for each in mutated]])
+        written = _tensors([output, [given.get(operand) for operand in mutated]])
         if name.startswith(PICKING):  # some rows of the first tensor
             read[0] = written[0]
         flops = formula(*args, **kwargs, out_val=output) if formula else 0.0
@@ -184,16 +185,16 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 def _tensors(structure: Any) -> list[torch.Tensor]:
     """The tensors with elements, each once; a number that became a tensor is none."""
-    found = {
-        id(each): each
-        for each in torch.utils._pytree.tree_leaves(structure)
-        if isinstance(each, torch.Tensor)
+    storages = {
+        id(leaf): leaf
+        for leaf in torch.utils._pytree.tree_leaves(structure)
+        if isinstance(leaf, torch.Tensor)
     }
-    return [each for each in found.values() if each.dim() or each.device.type == "cuda"]
+    return [leaf for leaf in storages.values() if leaf.dim() or leaf.device.type == "cuda"]
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(each.numel() * each.element_size() for each in tensors)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @contextlib.contextmanager
@@ -314,14 +315,14 @@ class Training:
         micro_batches = updates.share(
             Selection(self.corpus, sentences), max(self.ranks, updates.micro_batches)
         )
-        self.tokens = sum(each.batch.num_tokens for each in micro_batches)
+        self.tokens = sum(micro_batch.batch.num_tokens for micro_batch in micro_batches)
         recorded = self.gpu.recorded = Recorded()
         try:
             with self.gpu, mock.patch.object(replay, "record", self.gpu.graph):
                 trainer.set_learning_rate(self.step)
                 moved = [
-                    each._replace(batch=each.batch.map_tensors(self.gpu.from_tensor))
-                    for each in micro_batches
+                    micro_batch._replace(batch=micro_batch.batch.map_tensors(self.gpu.from_tensor))
+                    for micro_batch in micro_batches
                 ]
                 trainer.change_weights(trainer.accumulate(moved, self.step))
                 trainer.scaler.update()

@@ -78,9 +78,9 @@ class Findings:
     def write(self) -> Path:
         """Write all rows; return the path of the report."""
         texts = []
-        for section, found in groupby(self.found, lambda each: each[0]):
+        for section, rows_of_section in groupby(self.found, lambda entry: entry[0]):
             texts.append(f"### {section}")
-            for head, rows in groupby((row for _, row in found), list):
+            for head, rows in groupby((row for _, row in rows_of_section), list):
                 texts.append(
                     report.table(head, ([shown(value) for value in row.values()] for row in rows))
                 )
@@ -123,10 +123,10 @@ def attention(bench: Bench) -> Iterator[Row]:
     bench.data()
     lengths = [len(target) + 1 for _, target in bench.pairs]
     for name, size in bench.models.items():
-        for kernel, found in kernels.attention(size, lengths, bench.tokens, bench.device):
+        for kernel, result in kernels.attention(size, lengths, bench.tokens, bench.device):
             yield {
                 "kernel": f"{name}: {kernel}",
-                "ms": found if isinstance(found, str) else 1e3 * found,
+                "ms": result if isinstance(result, str) else 1e3 * result,
             }
 
 
@@ -187,10 +187,13 @@ def agreement(bench: Bench) -> Iterator[Row]:
         run = bench.train(
             name, size, "--dropout", "0", *flags, steps=4, log_every=1, settings=settings
         )
-        each = (f"{found['loss']:.6f} / {found['gradient_norm']:.6f}" for found in run.metrics)
+        values = (
+            f"{step_figures['loss']:.6f} / {step_figures['gradient_norm']:.6f}"
+            for step_figures in run.metrics
+        )
         yield {
             "loss / gradient norm": about,
-            **{f"step {step + 1}": figures for step, figures in enumerate(each)},
+            **{f"step {step + 1}": figures for step, figures in enumerate(values)},
         }
 
 

@@ -58,8 +58,8 @@ class Bench:
         measured now.
         """
         if not self.fastest and self.earlier and self.earlier.exists():
-            found = json.loads(self.earlier.read_text(encoding="utf-8"))["found"]
-            rates = (row for section, row in found if section == "products" and "forward" in row)
+            findings = json.loads(self.earlier.read_text(encoding="utf-8"))["found"]
+            rates = (row for section, row in findings if section == "products" and "forward" in row)
             self.fastest = 1e12 * max((max(list(row.values())[1:]) for row in rates), default=0.0)
         if not self.fastest:
             self.fastest = kernels.large_product(256 if self.tiny else 8192, self.device)

@@ -159,22 +159,22 @@ def padded(size: Size, lengths: Sequence[int], device: torch.device) -> Callable
     batches = [
         [heads(size, len(g), size.heads, g[-1], device=device) for _ in range(3)] for g in groups
     ]
-    each = [
+    computations = [
         forwards_and_backwards(
             lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *inputs
         )
         for inputs in batches
     ]
-    return lambda: [function() for function in each][-1]
+    return lambda: [function() for function in computations][-1]
 
 
 def kernel_times(profile: Any, steps: int = 1, count: int = 30) -> list[tuple[str, float, float]]:
     """Return the kernels that take most time on the GPU: name, launches and milliseconds, each of a
     step.
     """
-    kernels = [each for each in profile.key_averages() if each.device_type.name == "CUDA"]
-    kernels.sort(key=lambda each: -each.self_device_time_total)
+    kernels = [event for event in profile.key_averages() if event.device_type.name == "CUDA"]
+    kernels.sort(key=lambda event: -event.self_device_time_total)
     return [
-        (each.key, each.count / steps, each.self_device_time_total / 1e3 / steps)
-        for each in kernels[:count]
+        (event.key, event.count / steps, event.self_device_time_total / 1e3 / steps)
+        for event in kernels[:count]
     ]

@@ -192,7 +192,8 @@ def counted(size: Size, tokens: int, ranks: int = 1, **flags: Any) -> Counted:
             compiled.append(graphs["unique_graphs"] - before)
         tokens = training.tokens
         weights = sum(
-            each.numel() * each.element_size() for each in training.run.trainer.parameters
+            parameter.numel() * parameter.element_size()
+            for parameter in training.run.trainer.parameters
         )
     useful = tokens * flops_of_token(size, training.pairs)
     return Counted(recorded, (compiled[1], compiled[-1] - compiled[1]), useful, tokens, weights)

@@ -40,17 +40,17 @@ def parser(name: str, about: str | None, rounds: int | None = None) -> argparse.
     """Return the parser of `python -m benchmarks.NAME`, with --out and, if there are rounds,
     --rounds.
     """
-    found = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=about,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
+    arguments.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
     if rounds is not None:
-        found.add_argument(
+        arguments.add_argument(
             "--rounds", type=positive, default=rounds, metavar="N", help=f"default: {rounds}"
         )
-    return found
+    return arguments
 
 
 def positive(text: str) -> int:
@@ -106,8 +106,8 @@ def ratios(
     samples: Sequence[Sample], cases: Mapping[str, Mapping[str, Any]], systems: Iterable[str]
 ) -> Iterator[str]:
     """Yield a table of nmt's speeds divided by those of the other systems; each case is a column."""
-    ours = [system for system in systems if system.startswith("nmt ")]
-    pairs = [(mine, peer) for mine in ours for peer in systems if peer not in ours]
+    our_systems = [system for system in systems if system.startswith("nmt ")]
+    pairs = [(mine, peer) for mine in our_systems for peer in systems if peer not in our_systems]
     if pairs:
         yield "Ratio of the speeds:"
         yield table(

@@ -59,6 +59,9 @@ def ratio(
     """Return the quartiles over rounds of `system`'s rate divided by `peer`'s; None if no round has
     both.
     """
-    ours, theirs = rates(samples, case, system), rates(samples, case, peer)
-    paired = [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
+    our_rates, peer_rates = rates(samples, case, system), rates(samples, case, peer)
+    paired = [
+        our_rates[number] / peer_rates[number]
+        for number in sorted(our_rates.keys() & peer_rates.keys())
+    ]
     return spread(paired) if paired else None

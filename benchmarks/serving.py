@@ -48,15 +48,15 @@ def answers(port: int, lines: Sequence[str], clients: int) -> list[Answer]:
     """Send each line to the server on `port`, by so many clients at a time, each with one
     connection.
     """
-    own = threading.local()
+    thread_data = threading.local()
 
     def connect() -> None:
-        own.connection = HTTPConnection("127.0.0.1", port)
+        thread_data.connection = HTTPConnection("127.0.0.1", port)
 
     def ask(line: str) -> Answer:
         began = time.perf_counter()
-        own.connection.request("POST", "/translate", json.dumps({"text": line}).encode())
-        response = own.connection.getresponse()
+        thread_data.connection.request("POST", "/translate", json.dumps({"text": line}).encode())
+        response = thread_data.connection.getresponse()
         text = json.loads(response.read()).get("translation", "")
         return Answer(response.status, text, time.perf_counter() - began)
 
@@ -67,15 +67,15 @@ def answers(port: int, lines: Sequence[str], clients: int) -> list[Answer]:
 def row(port: int, lines: Sequence[str], expected: Sequence[str], clients: int) -> list[str]:
     """Return the cells of the table for a number of clients."""
     began = time.perf_counter()
-    found = answers(port, lines, clients)
-    rate = len(found) / (time.perf_counter() - began)
-    latencies = [answer.seconds for answer in found]
+    translations = answers(port, lines, clients)
+    rate = len(translations) / (time.perf_counter() - began)
+    latencies = [answer.seconds for answer in translations]
     *_, last = statistics.quantiles(latencies, n=100, method="inclusive")
     times = [f"{1000 * seconds:,.0f}" for seconds in (statistics.median(latencies), last)]
-    lost = sum(answer.code != 200 for answer in found)
+    lost = sum(answer.code != 200 for answer in translations)
     other = sum(
         answer.code == 200 and answer.text != text
-        for answer, text in zip(found, expected, strict=True)
+        for answer, text in zip(translations, expected, strict=True)
     )
     return [str(clients), f"{rate:.1f}", *times, str(lost), str(other)]
 
@@ -97,8 +97,8 @@ def served(checkpoint: Path, flags: Sequence[str]) -> Iterator[int]:
         assert process.stderr is not None
         try:
             for line in process.stderr:
-                if found := re.match(r"listening on http://.*:(\d+);", line):
-                    yield int(found[1])
+                if match := re.match(r"listening on http://.*:(\d+);", line):
+                    yield int(match[1])
                     break
                 print(line, end="", file=sys.stderr)
         finally:

@@ -201,10 +201,12 @@ def products_of(systems: Sequence[System]) -> list[System]:
 
 def peaks(samples: Sequence[Sample], case: Mapping[str, Any], products: Sequence[System]) -> str:
     """Return a sentence about the samples of `products` that there are."""
-    found = {product.dtype: [*rates(samples, case, product.name).values()] for product in products}
+    rates_by_dtype = {
+        product.dtype: [*rates(samples, case, product.name).values()] for product in products
+    }
     shown = [
-        f"{dtype} {report.shown(spread([rate / 1e9 for rate in each]))}"
-        for dtype, each in found.items()
-        if each
+        f"{dtype} {report.shown(spread([rate / 1e9 for rate in dtype_rates]))}"
+        for dtype, dtype_rates in rates_by_dtype.items()
+        if dtype_rates
     ]
     return f"Peak of the products in GFLOP/s: {', '.join(shown)}."

@@ -107,20 +107,20 @@ def attempt(tree: Path, mutation: Mutation) -> bool:
 
 def main(names: Sequence[str]) -> int:
     """Try the mutations called `names`, or all, and return the exit code."""
-    found = [mutation for mutation in mutations() if not names or mutation.name in names]
-    if unknown := set(names) - {mutation.name for mutation in found}:
+    chosen = [mutation for mutation in mutations() if not names or mutation.name in names]
+    if unknown := set(names) - {mutation.name for mutation in chosen}:
         sys.exit(f"no such mutation: {', '.join(sorted(unknown))}")
     with (
         tempfile.TemporaryDirectory(prefix="nmt-mutants-") as folder,
         ThreadPoolExecutor(int(os.environ.get("WORKERS", "2"))) as pool,
     ):
         tree = copied(ROOT, Path(folder))  # once: files that are edited meanwhile do not matter
-        passing = pool.map(partial(outcome, tree), sorted({mutation.tests for mutation in found}))
+        passing = pool.map(partial(outcome, tree), sorted({mutation.tests for mutation in chosen}))
         if "failed" in passing:
             sys.exit("tests fail without a mutation")
-        killed = sum(pool.map(partial(attempt, tree), found))
-    print(f"{killed} of {len(found)} mutations killed")
-    return 0 if killed == len(found) else 1
+        killed = sum(pool.map(partial(attempt, tree), chosen))
+    print(f"{killed} of {len(chosen)} mutations killed")
+    return 0 if killed == len(chosen) else 1
 
 
 if __name__ == "__main__":

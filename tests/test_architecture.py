@@ -104,9 +104,9 @@ def test_the_core_names_no_annex_and_no_other_program() -> None:
     )
     core = [path for path in MODULES if not is_annex(module_name(path))]
     named = [
-        (path.name, found[0])
+        (path.name, match[0])
         for path in core
-        if (found := others.search(path.read_text(encoding="utf-8")))
+        if (match := others.search(path.read_text(encoding="utf-8")))
     ]
     assert named == []
 

@@ -26,11 +26,11 @@ import solutions  # noqa: E402
 
 def functions(module: ModuleType) -> dict[str, str]:
     """The public functions that `module` defines, with their signatures."""
-    found = inspect.getmembers(module, inspect.isfunction)
+    members = inspect.getmembers(module, inspect.isfunction)
     return {
-        name: str(inspect.signature(each))
-        for name, each in found
-        if each.__module__ == module.__name__
+        name: str(inspect.signature(member))
+        for name, member in members
+        if member.__module__ == module.__name__
     }
 
 

@@ -227,10 +227,10 @@ def test_commands_that_fail_are_found() -> None:
 
 def pinned(name: str) -> dict[str, str]:
     """The versions of a file of requirements, by name in lower case."""
-    found = re.findall(
+    pinned_versions = re.findall(
         r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE
     )
-    return {package.lower().replace("_", "-"): version for package, version in found}
+    return {package.lower().replace("_", "-"): version for package, version in pinned_versions}
 
 
 def test_the_hashes_are_of_the_versions_that_are_tested() -> None:

@@ -25,11 +25,13 @@ def test_every_mutation_changes_one_place(tmp_path: Path) -> None:
 
 
 def test_every_mutation_has_a_name_and_tests() -> None:
-    found = list(mutations())
-    assert len(found) >= 60
-    assert Counter(mutation.name for mutation in found).most_common(1)[0][1] == 1
+    all_mutations = list(mutations())
+    assert len(all_mutations) >= 60
+    assert Counter(mutation.name for mutation in all_mutations).most_common(1)[0][1] == 1
     assert all(
-        (ROOT / place.split("::")[0]).exists() for mutation in found for place in mutation.tests
+        (ROOT / place.split("::")[0]).exists()
+        for mutation in all_mutations
+        for place in mutation.tests
     )
 
 

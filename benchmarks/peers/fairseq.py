@@ -40,8 +40,8 @@ def build(setup: Setup) -> System:
         rows = [[words.pad()] * (width - len(row)) + [*row, words.eos()] for row in sources]
         lengths = torch.tensor([len(row) + 1 for row in sources])
         inputs = {"src_tokens": torch.tensor(rows), "src_lengths": lengths}
-        found = generator.generate([model], {"net_input": inputs}, bos_token=words.bos())
-        return [best["tokens"].tolist() for best, *_ in found]
+        hypotheses = generator.generate([model], {"net_input": inputs}, bos_token=words.bos())
+        return [best["tokens"].tolist() for best, *_ in hypotheses]
 
     return System(f"{fairseq.__version__}, torch {torch.__version__}", translate)
 

@@ -103,12 +103,12 @@ def divide(build: Build, setup: Setup) -> System:
     context = multiprocessing.get_context("fork")  # before `build`, which may start threads
     pipes = []
     for _ in range(setup.cores):
-        ours, theirs = context.Pipe()
+        our_end, their_end = context.Pipe()
         context.Process(
-            target=translate_parts, args=(build, replace(setup, cores=1), theirs), daemon=True
+            target=translate_parts, args=(build, replace(setup, cores=1), their_end), daemon=True
         ).start()
-        theirs.close()
-        pipes.append(ours)
+        their_end.close()
+        pipes.append(our_end)
     versions = [receive(pipe) for pipe in pipes]
 
     def translate(sources: Ids) -> Ids:

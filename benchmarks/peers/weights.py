@@ -69,12 +69,12 @@ def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
     for name, array in weights.items():
         if not name.startswith(("encoder.", "decoder.")):
             continue
-        theirs = name
+        their_name = name
         for old, new in FAIRSEQ_NAMES.items():
-            theirs = theirs.replace(old, new)
-        yield theirs, array
-        if "_proj." in theirs:
-            yield theirs.replace(".weight", ".bias"), np.zeros(len(array), np.float32)
+            their_name = their_name.replace(old, new)
+        yield their_name, array
+        if "_proj." in their_name:
+            yield their_name.replace(".weight", ".bias"), np.zeros(len(array), np.float32)
 
 
 def marian_arrays(weights: Weights) -> Iterator[tuple[str, Any]]:
@@ -87,15 +87,17 @@ def marian_arrays(weights: Weights) -> Iterator[tuple[str, Any]]:
     for name, array in weights.items():
         if not name.startswith(("encoder.", "decoder.")):
             continue
-        theirs = re.sub(r"^(\w+)\.(\d+)", lambda found: f"{found[1]}_l{int(found[2]) + 1}", name)
+        their_name = re.sub(
+            r"^(\w+)\.(\d+)", lambda match: f"{match[1]}_l{int(match[2]) + 1}", name
+        )
         for old, new in MARIAN_NAMES.items():
-            theirs = theirs.replace(old, new)
-        reads = theirs.endswith(("Wq", "Wk", "Wv", "W1"))
+            their_name = their_name.replace(old, new)
+        reads = their_name.endswith(("Wq", "Wk", "Wv", "W1"))
         if reads:
             array = array[:, order]
-        elif not theirs.endswith("ffn_b1"):
+        elif not their_name.endswith("ffn_b1"):
             array = array[order]
-        yield theirs, array.T
+        yield their_name, array.T
 
 
 def sinusoids(length: int, width: int) -> Any:

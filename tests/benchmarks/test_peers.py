@@ -139,15 +139,15 @@ def test_a_training_command_is_stopped_between_passes() -> None:
 def test_the_figures_of_a_command_are_of_all_its_processes() -> None:
     work = "import time; kept = bytearray(b'1') * 50_000_000\nwhile time.process_time() < 0.5: pass"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
-    found = commands.run([sys.executable, "-c", parent])
-    assert found.processor_seconds >= 0.5
-    assert found.seconds >= 0.5
-    assert found.megabytes > 50
+    peak = commands.run([sys.executable, "-c", parent])
+    assert peak.processor_seconds >= 0.5
+    assert peak.seconds >= 0.5
+    assert peak.megabytes > 50
 
 
 def test_marian_computes_with_the_same_weights(tmp_path: Path) -> None:
     read = weights.read(str(save_model(tmp_path / "model", SIZE)))
-    theirs = dict(weights.marian_arrays(read))
+    arrays = dict(weights.marian_arrays(read))
     layer = [f"W{name}" for name in "qkvo"] + ["Wo_ln_scale", "Wo_ln_bias"]
     inner = ["ffn_W1", "ffn_b1", "ffn_W2", "ffn_b2", "ffn_ffn_ln_scale", "ffn_ffn_ln_bias"]
     sides = {"encoder": ["self"], "decoder": ["self", "context"]}
@@ -157,7 +157,7 @@ def test_marian_computes_with_the_same_weights(tmp_path: Path) -> None:
         for kind in kinds
         for name in layer
     }
-    assert theirs.keys() == {
+    assert arrays.keys() == {
         "Wemb",
         *expected,
         *(f"{side}_l1_{name}" for side in sides for name in inner),
@@ -165,10 +165,10 @@ def test_marian_computes_with_the_same_weights(tmp_path: Path) -> None:
     order = [*range(0, 16, 2), *range(1, 16, 2)]  # sines, then cosines
     states = np.random.default_rng(1).normal(size=(3, 16)).astype(np.float32)
     queries = states @ read["encoder.0.self_attention.w_q.weight"].T
-    assert np.allclose(states[:, order] @ theirs["encoder_l1_self_Wq"], queries, atol=1e-6)
+    assert np.allclose(states[:, order] @ arrays["encoder_l1_self_Wq"], queries, atol=1e-6)
     outputs = queries @ read["encoder.0.self_attention.w_o.weight"].T
-    assert np.allclose(queries @ theirs["encoder_l1_self_Wo"], outputs[:, order], atol=1e-6)
-    assert np.array_equal(theirs["Wemb"], read["target_embedding.weight"][:, order])
+    assert np.allclose(queries @ arrays["encoder_l1_self_Wo"], outputs[:, order], atol=1e-6)
+    assert np.array_equal(arrays["Wemb"], read["target_embedding.weight"][:, order])
 
 
 def test_a_pause_is_not_waiting_for_data() -> None:

@@ -25,8 +25,8 @@ def test_a_speed_is_of_one_case_and_one_system() -> None:
 
 def test_a_ratio_is_taken_within_the_rounds_that_both_have() -> None:
     """The ratio of the medians would be 4."""
-    found = ratio(
+    interval = ratio(
         [*samples("a", [1.0, 8.0, 9.0, 5.0]), *samples("b", [1.0, 2.0, 9.0])], CASE, "a", "b"
     )
-    assert found == Spread(1.0, 1.0, 2.5)
+    assert interval == Spread(1.0, 1.0, 2.5)
     assert ratio(samples("a", [1.0]), CASE, "a", "b") is None

@@ -28,9 +28,11 @@ def test_programs_translate_to_the_same_words_of_the_fixed_length(tmp_path: Path
     greedy, wide = (
         serve.Setup(**fields, cores=2, beam=beam, alpha=ALPHA, steps=9) for beam in (1, 4)
     )
-    ours, theirs = (peer.build(greedy).translate(sources) for peer in (nmt, ctranslate2))
-    assert [row[:8] for row in theirs] == ours
-    for outputs in (ours, nmt.build(wide).translate(sources)):
+    our_outputs, their_outputs = (
+        peer.build(greedy).translate(sources) for peer in (nmt, ctranslate2)
+    )
+    assert [row[:8] for row in their_outputs] == our_outputs
+    for outputs in (our_outputs, nmt.build(wide).translate(sources)):
         assert [len(output) for output in outputs] == [8] * 20  # and the end of the sentence
         assert len({tuple(output) for output in outputs}) > 1
 

@@ -55,8 +55,10 @@ PAIRS = [
 def small(kind: str, name: str, **fields: Any) -> Any:
     """A small configuration of a component."""
     config = registry.find(kind, name).config
-    own = {field.name for field in dataclasses.fields(config)}
-    return config(**{field: value for field, value in {**SMALL, **fields}.items() if field in own})
+    own_fields = {field.name for field in dataclasses.fields(config)}
+    return config(
+        **{field: value for field, value in {**SMALL, **fields}.items() if field in own_fields}
+    )
 
 
 @pytest.fixture

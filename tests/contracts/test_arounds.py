@@ -48,7 +48,7 @@ def plain(
 
 def around(plain: Translator, *names: str) -> Translator:
     options = plain.options.replaced(
-        {key: value for each in names for key, value in FLAGS[each].items()}
+        {key: value for name in names for key, value in FLAGS[name].items()}
     )
     return dataclasses.replace(plain, options=options)
 

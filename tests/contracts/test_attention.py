@@ -41,9 +41,9 @@ def part_of_values(
 ) -> Tensor:
     """What the values add to the output, under the same dropout."""
     outputs = []
-    for each in (value, torch.zeros_like(value)):
+    for part in (value, torch.zeros_like(value)):
         torch.manual_seed(0)
-        outputs.append(kernel(query, key, each, mask))
+        outputs.append(kernel(query, key, part, mask))
     return outputs[0] - outputs[1]
 
 
@@ -58,8 +58,8 @@ def test_the_output_has_a_weighted_mean_of_the_allowed_values(
     mask, kernel = AttentionMask(padding, causal), make_kernel()
     query, key, value = drawn()
     weights = kernel.weights(query, key, mask)
-    found = part_of_values(kernel, query, key, value, mask)
-    torch.testing.assert_close(found, weights @ value, rtol=1e-4, atol=1e-5)
+    output = part_of_values(kernel, query, key, value, mask)
+    torch.testing.assert_close(output, weights @ value, rtol=1e-4, atol=1e-5)
     allowed = mask.allowed(query, key)
     if allowed is not None:
         assert not weights[~allowed.expand_as(weights)].any()
@@ -102,9 +102,11 @@ def test_large_scores_stay_finite(make_kernel: Callable[..., Any]) -> None:
 def test_it_counts_its_operations(make_kernel: Callable[..., Any]) -> None:
     """More for longer sentences and wider heads; those of two sentences add up."""
     kernel, lengths = make_kernel(), np.array([5, 9])
-    both, *each = (kernel.flops(some, D_K + D_V) for some in (lengths, lengths[:1], lengths[1:]))
-    assert 0 < each[0] < each[1]
-    assert both == sum(each)
+    both, *one_by_one = (
+        kernel.flops(some, D_K + D_V) for some in (lengths, lengths[:1], lengths[1:])
+    )
+    assert 0 < one_by_one[0] < one_by_one[1]
+    assert both == sum(one_by_one)
     assert kernel.flops(lengths, 2 * (D_K + D_V)) == 2 * both
 
 
@@ -121,5 +123,5 @@ def test_the_window_says_what_is_computed(make_kernel: Callable[..., Any], causa
         distances.abs() <= (N if kernel.window == -1 else kernel.window)
     )
     weights = (query @ key.mT / D_K**0.5).masked_fill(~seen, -torch.inf).softmax(-1)
-    found, real = kernel(query, key, value, mask), ~PADDING[:, None].expand(B, H, N)
-    torch.testing.assert_close(found[real], (weights @ value)[real], rtol=1e-4, atol=1e-5)
+    output, real = kernel(query, key, value, mask), ~PADDING[:, None].expand(B, H, N)
+    torch.testing.assert_close(output[real], (weights @ value)[real], rtol=1e-4, atol=1e-5)

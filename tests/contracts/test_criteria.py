@@ -118,12 +118,12 @@ def test_the_generator_determines_the_training(
     measure: Measure, make_batch: Callable[..., Batch]
 ) -> None:
     """So a resumed run computes the same bits."""
-    found = []
+    losses = []
     for _ in range(2):
         torch.manual_seed(5)
-        found.append(measure(make_batch([0])))
-    assert found[0][0].total.item() == found[1][0].total.item()
-    assert all(torch.equal(gradient, found[1][1][name]) for name, gradient in found[0][1].items())
+        losses.append(measure(make_batch([0])))
+    assert losses[0][0].total.item() == losses[1][0].total.item()
+    assert all(torch.equal(gradient, losses[1][1][name]) for name, gradient in losses[0][1].items())
 
 
 @pytest.mark.parametrize("name", registry.names("model"))

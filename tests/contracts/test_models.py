@@ -154,7 +154,8 @@ def test_a_device_computes_the_same(
     real = padded.target_out != PAD
     with torch.no_grad():
         hidden = [
-            each.decoder_output(padded.source, padded.target_in)[real] for each in (faster, model)
+            one_model.decoder_output(padded.source, padded.target_in)[real]
+            for one_model in (faster, model)
         ]
     close(*hidden)
     expected = plain(model, padded)
@@ -170,12 +171,14 @@ def test_a_device_computes_the_same(
             )
         )
     for batch in batches:
-        ours = criterion(faster, batch)
-        torch.testing.assert_close(ours.total, expected.total, rtol=1e-5, atol=0)
-        torch.testing.assert_close(ours.nll, expected.nll, rtol=1e-5, atol=0)
-        assert ours.num_tokens == expected.num_tokens
-        found = torch.autograd.grad(ours.total, list(faster.parameters()), allow_unused=True)
-        for mine, other in zip(found, gradients, strict=True):
+        fast_loss = criterion(faster, batch)
+        torch.testing.assert_close(fast_loss.total, expected.total, rtol=1e-5, atol=0)
+        torch.testing.assert_close(fast_loss.nll, expected.nll, rtol=1e-5, atol=0)
+        assert fast_loss.num_tokens == expected.num_tokens
+        our_gradients = torch.autograd.grad(
+            fast_loss.total, list(faster.parameters()), allow_unused=True
+        )
+        for mine, other in zip(our_gradients, gradients, strict=True):
             torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
 
 
@@ -187,21 +190,21 @@ def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Ba
     S, T = batch.source.size(1), batch.target_in.size(1)
     weights = model.attention_weights(batch.source, batch.target_in)
     assert weights
-    for kind, each in weights.items():
-        sentences, layers, heads, *shape = each.shape
+    for kind, weight in weights.items():
+        sentences, layers, heads, *shape = weight.shape
         assert sentences == 1
         assert layers * heads > 0
         assert shape == {"encoder": [S, S], "decoder": [T, T], "cross": [T, S]}[kind]
-        close(each.sum(-1), torch.ones(each.shape[:-1]))
+        close(weight.sum(-1), torch.ones(weight.shape[:-1]))
     assert "decoder" not in weights or not weights["decoder"].triu(1).any()
     again = model.attention_weights(batch.source, batch.target_in)
     assert all(torch.equal(weights[kind], again[kind]) for kind in weights)
     for number in range(3):
         alone = make_batch([number])
-        for kind, each in model.attention_weights(alone.source, alone.target_in).items():
-            rows, columns = each.shape[-2:]
-            found = model.attention_weights(several.source, several.target_in)[kind]
-            close(found[number, ..., :rows, :columns], each[0])
+        for kind, weight in model.attention_weights(alone.source, alone.target_in).items():
+            rows, columns = weight.shape[-2:]
+            weights_alone = model.attention_weights(several.source, several.target_in)[kind]
+            close(weights_alone[number, ..., :rows, :columns], weight[0])
 
 
 def test_flops_are_optional(model: Any) -> None:
@@ -314,8 +317,8 @@ def test_padding_changes_no_real_position(
 ) -> None:
     plain, padded = make_batch(), make_batch(more_source=7, more_target=9)
     real = plain.target_out != PAD
-    ours = full_pass(model, padded.source, padded.target_in)[:, : real.size(1)]
-    close(ours[real], full_pass(model, plain.source, plain.target_in)[real])
+    output = full_pass(model, padded.source, padded.target_in)[:, : real.size(1)]
+    close(output[real], full_pass(model, plain.source, plain.target_in)[real])
     decodable = device.decodable(model, "float32")
     with torch.no_grad():
         close(

@@ -41,9 +41,9 @@ def test_it_changes_no_update(
     off = dataclasses.asdict(registry.find("observer", name).config())
     run(tmp_path / "plain", **off)
     expected = trained(tmp_path / "plain")
-    found = trained(tmp_path / "observed")
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    observed_weights = trained(tmp_path / "observed")
+    assert observed_weights.keys() == expected.keys()
+    assert all(torch.equal(observed_weights[name], weight) for name, weight in expected.items())
 
 
 def test_a_killed_run_resumes_exactly(

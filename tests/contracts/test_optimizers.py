@@ -88,7 +88,7 @@ def test_an_update_that_is_not_finite_is_left_out(toy: Callable[[], Toy]) -> Non
         one.step(factor=math.nan)
     assert one.step() == other.step()
     (scalars, tensors), (expected, others) = (
-        optimizer_state.dump(each.optimizer) for each in (one, other)
+        optimizer_state.dump(run.optimizer) for run in (one, other)
     )
     assert scalars == expected
     assert all(torch.equal(tensors[name], others[name]) for name in others)

@@ -96,9 +96,9 @@ def test_ranks_share_the_updates_of_one(tiny_data: Path, name: str) -> None:
     of_ranks = [first(updates_of(tiny_data, name, rank, 2), 3, epoch=1) for rank in range(2)]
     for update, *parts in zip(alone, *of_ranks, strict=True):
         expected = as_lists(update)
-        found = [as_lists(part) for part in parts]
-        assert all(part[:-1] == expected[:-1] for part in found)
-        assert sorted(batch for part in found for batch in part[-1] if batch[1]) == expected[-1]
+        lists = [as_lists(part) for part in parts]
+        assert all(part[:-1] == expected[:-1] for part in lists)
+        assert sorted(batch for part in lists for batch in part[-1] if batch[1]) == expected[-1]
         assert sum(part.batch.num_tokens for part in update.share) == int(update.lengths[1].sum())
 
 

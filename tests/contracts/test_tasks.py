@@ -71,7 +71,7 @@ def samples() -> list[Any]:
     ]
 
 
-class Made(NamedTuple):
+class PreparedTask(NamedTuple):
     """A task with vocabularies, and the pairs that it learned them from."""
 
     task: Any
@@ -80,7 +80,9 @@ class Made(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=samples())
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def prepared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> PreparedTask:
     name, sample = request.param
     assert sample is not None, f"tests/contracts/test_tasks.py has no sample for the task {name!r}"
     folder = tmp_path_factory.mktemp(name)
@@ -93,7 +95,9 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     assert sum(map(len, blocks)) == len(examples)
     task.learn([task.normalise(example) for example in examples])
     assert len(examples) > 1
-    return Made(task, [(example.source, example.target) for example in examples], sample.lossless)
+    return PreparedTask(
+        task, [(example.source, example.target) for example in examples], sample.lossless
+    )
 
 
 def ids_are_words(ids: list[int], size: int) -> bool:
@@ -101,38 +105,40 @@ def ids_are_words(ids: list[int], size: int) -> bool:
     return all(EOS < i < size for i in ids)
 
 
-def test_text_round_trips(made: Made) -> None:
-    task: Task = made.task
+def test_text_round_trips(prepared: PreparedTask) -> None:
+    task: Task = prepared.task
     decoded = [
-        task.decode_target(task.encode_target(target), source) for source, target in made.pairs
+        task.decode_target(task.encode_target(target), source) for source, target in prepared.pairs
     ]
-    repaired = [task.repaired(task.encode_target(target), source) for source, target in made.pairs]
+    repaired = [
+        task.repaired(task.encode_target(target), source) for source, target in prepared.pairs
+    ]
     assert repaired == [(text, {}) for text in decoded]
-    references = [target for _, target in made.pairs]
+    references = [target for _, target in prepared.pairs]
     best, worse = (
         next(iter(task.evaluate(outputs, references).values()))
         for outputs in (decoded, references[:1] * len(references))
     )
     assert worse < best == pytest.approx(100.0)
-    assert not made.lossless or decoded == references
+    assert not prepared.lossless or decoded == references
 
 
-def test_ids_are_words_of_the_vocabularies(made: Made) -> None:
-    for source, target in made.pairs:
-        ids = made.task.encode_source(source)
+def test_ids_are_words_of_the_vocabularies(prepared: PreparedTask) -> None:
+    for source, target in prepared.pairs:
+        ids = prepared.task.encode_source(source)
         assert ids
-        assert ids_are_words(ids, made.task.source_vocabulary_size)
-        assert len(made.task.source_tokens(ids)) == len(ids)
-        ids = made.task.encode_target(target)
-        assert ids_are_words(ids, made.task.target_vocabulary_size)
-        assert len(made.task.target_tokens(ids)) == len(ids)
+        assert ids_are_words(ids, prepared.task.source_vocabulary_size)
+        assert len(prepared.task.source_tokens(ids)) == len(ids)
+        ids = prepared.task.encode_target(target)
+        assert ids_are_words(ids, prepared.task.target_vocabulary_size)
+        assert len(prepared.task.target_tokens(ids)) == len(ids)
 
 
-def test_many_lines_have_the_ids_of_each(made: Made) -> None:
-    sources, targets = zip(*made.pairs, strict=True)
+def test_many_lines_have_the_ids_of_each(prepared: PreparedTask) -> None:
+    sources, targets = zip(*prepared.pairs, strict=True)
     for lines, encode, encode_lines in (
-        (sources, made.task.encode_source, made.task.encode_sources),
-        (targets, made.task.encode_target, made.task.encode_targets),
+        (sources, prepared.task.encode_source, prepared.task.encode_sources),
+        (targets, prepared.task.encode_target, prepared.task.encode_targets),
     ):
         ids, lengths = encode_lines(lines)
         expected = [encode(line) for line in lines]
@@ -140,72 +146,72 @@ def test_many_lines_have_the_ids_of_each(made: Made) -> None:
         assert ids.tolist() == [i for line in expected for i in line]
 
 
-def test_an_output_can_begin_with_a_target(made: Made) -> None:
-    for source, target in made.pairs:
-        ids, rest = encode_prefix(made.task, target)
+def test_an_output_can_begin_with_a_target(prepared: PreparedTask) -> None:
+    for source, target in prepared.pairs:
+        ids, rest = encode_prefix(prepared.task, target)
         while rest:
-            token, rest = next(iter(continuations_of(made.task, rest).items()))
+            token, rest = next(iter(continuations_of(prepared.task, rest).items()))
             ids = [*ids, token]
-        assert ids_are_words(ids, made.task.target_vocabulary_size)
-        assert not made.lossless or made.task.decode_target(ids, source).startswith(target)
+        assert ids_are_words(ids, prepared.task.target_vocabulary_size)
+        assert not prepared.lossless or prepared.task.decode_target(ids, source).startswith(target)
 
 
-def test_any_text_has_ids_of_the_vocabulary(made: Made) -> None:
+def test_any_text_has_ids_of_the_vocabulary(prepared: PreparedTask) -> None:
     """Unknown characters have an id, so no line can make an embedding fail."""
     for line in ("", "Ж 漢字 🙂 \u2028 <s> </s> <pad>", "x" * 2000):
-        ids = made.task.encode_source(line)
-        assert all(PAD < i < made.task.source_vocabulary_size for i in ids)
+        ids = prepared.task.encode_source(line)
+        assert all(PAD < i < prepared.task.source_vocabulary_size for i in ids)
 
 
-def test_any_ids_have_text_of_one_line(made: Made) -> None:
-    size = made.task.target_vocabulary_size
+def test_any_ids_have_text_of_one_line(prepared: PreparedTask) -> None:
+    size = prepared.task.target_vocabulary_size
     for ids in ([], list(range(EOS + 1, size)), [size - 1] * 30):
-        text = made.task.decode_target(ids, made.pairs[0][0])
+        text = prepared.task.decode_target(ids, prepared.pairs[0][0])
         assert not {"\n", "\r"} & set(text)
 
 
-def test_output_limit_grows_with_the_source(made: Made) -> None:
-    limits = [made.task.max_length(n) for n in range(1, 300)]
+def test_output_limit_grows_with_the_source(prepared: PreparedTask) -> None:
+    limits = [prepared.task.max_length(n) for n in range(1, 300)]
     assert limits == sorted(limits)
     assert all(limit > n for n, limit in enumerate(limits, start=1))
 
 
-def test_a_saved_task_is_the_same(made: Made, tmp_path: Path) -> None:
+def test_a_saved_task_is_the_same(prepared: PreparedTask, tmp_path: Path) -> None:
     """Its directory holds everything: loaded from another place, the task gives the same ids and
     text.
     """
     original = tmp_path / "original"
     original.mkdir()
-    made.task.save(original)
+    prepared.task.save(original)
     original.rename(tmp_path / "moved")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded = load_task(tmp_path / "moved")
-    assert loaded.describe() == made.task.describe()
-    assert loaded.shared_vocabulary == made.task.shared_vocabulary
-    for source, target in [*made.pairs, ("unseen Ж", made.pairs[0][1])]:
-        assert loaded.encode_source(source) == made.task.encode_source(source)
-        assert loaded.encode_target(target) == made.task.encode_target(target)
-        ids = made.task.encode_target(target)
-        assert loaded.decode_target(ids, source) == made.task.decode_target(ids, source)
+    assert loaded.describe() == prepared.task.describe()
+    assert loaded.shared_vocabulary == prepared.task.shared_vocabulary
+    for source, target in [*prepared.pairs, ("unseen Ж", prepared.pairs[0][1])]:
+        assert loaded.encode_source(source) == prepared.task.encode_source(source)
+        assert loaded.encode_target(target) == prepared.task.encode_target(target)
+        ids = prepared.task.encode_target(target)
+        assert loaded.decode_target(ids, source) == prepared.task.decode_target(ids, source)
 
 
 @pytest.mark.parametrize(
     "damage", [{"schema": 2}, {"config": {"unknown": 1}}, {"config": None}, None]
 )
 def test_a_damaged_or_missing_task_is_an_error(
-    made: Made, tmp_path: Path, damage: dict[str, Any] | None
+    prepared: PreparedTask, tmp_path: Path, damage: dict[str, Any] | None
 ) -> None:
     path = tmp_path / TASK_FILE
     if damage is not None:
-        made.task.save(tmp_path)
+        prepared.task.save(tmp_path)
         path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
     with pytest.raises(DataError, match=re.escape(str(path))):
-        type(made.task).load(tmp_path)
+        type(prepared.task).load(tmp_path)
 
 
-def test_warns_if_a_library_gives_other_ids(made: Made, tmp_path: Path) -> None:
-    made.task.save(tmp_path)
+def test_warns_if_a_library_gives_other_ids(prepared: PreparedTask, tmp_path: Path) -> None:
+    prepared.task.save(tmp_path)
     path = tmp_path / TASK_FILE
     content = {
         **json.loads(path.read_text()),
@@ -214,22 +220,24 @@ def test_warns_if_a_library_gives_other_ids(made: Made, tmp_path: Path) -> None:
     }
     path.write_text(json.dumps(content))
     with pytest.warns(UserWarning, match=r"sentencepiece 0\.0\.1; installed: python"):
-        type(made.task).load(tmp_path)
+        type(prepared.task).load(tmp_path)
 
 
-def test_adopted_vocabularies_give_the_same_ids(made: Made) -> None:
-    config = type(made.task.config)
+def test_adopted_vocabularies_give_the_same_ids(prepared: PreparedTask) -> None:
+    config = type(prepared.task.config)
     names = {field.name for field in dataclasses.fields(config)}
     task = registry.build(
         config(**{name: EN_DE[name] for name in ("source_lang", "target_lang") if name in names})
     )
-    task.adopt(made.task)
-    for source, target in made.pairs:
-        assert task.encode_source(source) == made.task.encode_source(source)
-        assert task.encode_target(target) == made.task.encode_target(target)
+    task.adopt(prepared.task)
+    for source, target in prepared.pairs:
+        assert task.encode_source(source) == prepared.task.encode_source(source)
+        assert task.encode_target(target) == prepared.task.encode_target(target)
 
 
-def test_tasks_can_be_pickled(made: Made) -> None:
-    made.task.encode_source("fill the caches")
-    copy = pickle.loads(pickle.dumps(made.task))
-    assert copy.encode_source(made.pairs[0][0]) == made.task.encode_source(made.pairs[0][0])
+def test_tasks_can_be_pickled(prepared: PreparedTask) -> None:
+    prepared.task.encode_source("fill the caches")
+    copy = pickle.loads(pickle.dumps(prepared.task))
+    assert copy.encode_source(prepared.pairs[0][0]) == prepared.task.encode_source(
+        prepared.pairs[0][0]
+    )

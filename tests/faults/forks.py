@@ -214,8 +214,8 @@ def run(order: dict[str, Any], folder: Path) -> None:
 def peak_memory() -> int:
     """Peak memory of this process in kB."""
     status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-    return int(found[1]) if found else 0
+    match = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(match[1]) if match else 0
 
 
 def attend(order: dict[str, Any]) -> None:

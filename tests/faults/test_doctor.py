@@ -51,12 +51,12 @@ def test_a_run_that_resumes_exactly(nmt: Nmt, tiny_data: Path, tmp_path: Path) -
         "doctor", tiny_data, "--out", tmp_path / "run", *flags, "--price", 2, "--json"
     )
     assert code == 0, err
-    found = {check["name"]: check for check in json.loads(out)}
-    assert list(found) == ["devices", "memory", "disk", "locks", "run", "resume"]
+    checks = {check["name"]: check for check in json.loads(out)}
+    assert list(checks) == ["devices", "memory", "disk", "locks", "run", "resume"]
     # Other programs may run.
-    assert {check["verdict"] for check in found.values()} <= {"ok", "warning"}
-    assert found["resume"]["value"].startswith("exact")
-    figures = found["run"]["figures"]
+    assert {check["verdict"] for check in checks.values()} <= {"ok", "warning"}
+    assert checks["resume"]["value"].startswith("exact")
+    figures = checks["run"]["figures"]
     assert figures["cost"] == pytest.approx(2 * 12 * figures["update_seconds"] / 3600)
     assert list(tmp_path.iterdir()) == []  # nothing is kept
 
@@ -67,13 +67,15 @@ def test_a_run_that_does_not(
 ) -> None:
     registry.discover()
     monkeypatch.setattr(
-        registry, "_components", {kind: dict(own) for kind, own in registry._components.items()}
+        registry,
+        "_components",
+        {kind: dict(own_flags) for kind, own_flags in registry._components.items()},
     )
     (tmp_path / "forgetful.py").write_text(FORGETFUL)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    own = ("--import", "forgetful", "--optimizer", "forgetful", "--json")
-    code, out, err = nmt("doctor", tiny_data, "--out", tmp_path, *tiny_run.flags(), *own)
+    own_flags = ("--import", "forgetful", "--optimizer", "forgetful", "--json")
+    code, out, err = nmt("doctor", tiny_data, "--out", tmp_path, *tiny_run.flags(), *own_flags)
     last = json.loads(out)[-1]
     assert (code, err.splitlines()[-1]) == (1, "nmt: this run would stop: resume")
     assert (last["verdict"], "another checkpoints/" in last["value"]) == ("problem", True)
@@ -86,14 +88,16 @@ def test_two_ranks(start_ranks: Callable[..., Any], tiny_data: Path, tmp_path: P
     first, second = start_ranks(2, "doctor", tiny_data, "--out", tmp_path, *flags, "--json")
     first.code(1)
     second.code(0)
-    found = {check["name"]: check for check in json.loads(first.out)}
+    checks_by_name = {check["name"]: check for check in json.loads(first.out)}
     assert second.out == ""
-    assert list(found) == ["devices", "memory", "ranks", "disk", "locks", "run"]
-    assert [name for name, check in found.items() if check["verdict"] == "problem"] == ["disk"]
-    assert "2 x CPU" in found["devices"]["value"]
-    assert found["ranks"]["figures"]["bytes_per_second"] > 0
-    assert found["run"]["figures"]["device_hours"] == pytest.approx(
-        2 * found["run"]["figures"]["hours"]
+    assert list(checks_by_name) == ["devices", "memory", "ranks", "disk", "locks", "run"]
+    assert [name for name, check in checks_by_name.items() if check["verdict"] == "problem"] == [
+        "disk"
+    ]
+    assert "2 x CPU" in checks_by_name["devices"]["value"]
+    assert checks_by_name["ranks"]["figures"]["bytes_per_second"] > 0
+    assert checks_by_name["run"]["figures"]["device_hours"] == pytest.approx(
+        2 * checks_by_name["run"]["figures"]["hours"]
     )
     assert list(tmp_path.iterdir()) == []
 

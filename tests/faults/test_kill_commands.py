@@ -95,7 +95,7 @@ def test_the_same_command_completes_the_output(
         forks.start(*line, watched=str(folder), kill_at=place).code(-signal.SIGKILL)
         again = forks.start(*line)
         assert again.code() in (0, 2), again.err  # 2: the output exists
-        found = {
+        outputs = {
             name: content for name, content in contents(folder).items() if not LEFT.fullmatch(name)
         }
-        assert found == expected, f"{command}, change {place} of {whole.changes}"
+        assert outputs == expected, f"{command}, change {place} of {whole.changes}"

@@ -72,7 +72,7 @@ def test_hostile_lines_do_not_change_their_neighbours(
     (tmp_path / "in").write_bytes(b"\n".join(lines) + b"\n")
     started = forks.start("translate", model, "-i", tmp_path / "in", "-o", tmp_path / "out", *QUICK)
     started.code(0)
-    found = (tmp_path / "out").read_bytes().decode("utf-8").split("\n")[:-1]
-    assert len(found) == len(lines)
-    assert [text for i, text in enumerate(found) if i % 3 != 1] == expected
-    assert found[3 * 3 + 1] == ""
+    output_lines = (tmp_path / "out").read_bytes().decode("utf-8").split("\n")[:-1]
+    assert len(output_lines) == len(lines)
+    assert [text for i, text in enumerate(output_lines) if i % 3 != 1] == expected
+    assert output_lines[3 * 3 + 1] == ""

@@ -92,14 +92,14 @@ class Machines:
 
 @pytest.fixture
 def machines() -> Iterator[Machines]:
-    made = Machines(f"nmt{os.getpid()}-")
+    network = Machines(f"nmt{os.getpid()}-")
     try:
-        made.build()
+        network.build()
     except OSError as error:
-        made.remove()
+        network.remove()
         pytest.skip(f"no network namespaces can be made here: {error}")
-    yield made
-    made.remove()
+    yield network
+    network.remove()
 
 
 def wait(condition: Callable[[], bool], *logs: Path) -> None:

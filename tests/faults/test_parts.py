@@ -126,12 +126,12 @@ def test_a_rank_is_killed_and_finished_parts_are_kept(
     for process in (again := start_ranks(2, *command, "--output", out)):
         process.code(0)
     expected = alone.read_text().splitlines()
-    found = iter(out.read_text().splitlines())
+    outputs = iter(out.read_text().splitlines())
     for number in range(1, 26):
         lines = (
             expected[4 * number - 4 : 4 * number] if number % 3 == 1 and number > 1 else ["marked"]
         )
-        assert list(itertools.islice(found, len(lines))) == lines
+        assert list(itertools.islice(outputs, len(lines))) == lines
     assert "translated 100 lines" in again[0].err
     assert remains(tmp_path) == []
 

@@ -75,8 +75,8 @@ def test_the_number_of_processes_may_change(
             process.code(0)
     one, several = figures(tmp_path / "one"), figures(tmp_path / "several")
     assert len(several) == 8
-    for found, expected in zip(several, one, strict=True):
-        assert found == pytest.approx(expected, rel=1e-4)
+    for actual, expected in zip(several, one, strict=True):
+        assert actual == pytest.approx(expected, rel=1e-4)
 
 
 def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_frozen_parameters_and_the_best_are_those_of_one_process(
         process.code(0)
     one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
     assert [line["step"] for line in two] == list(range(1, 7))
-    for found, expected in zip(two, one, strict=True):
-        assert found == pytest.approx(expected, rel=1e-4)
+    for actual, expected in zip(two, one, strict=True):
+        assert actual == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("poisoned", [1, pytest.param(0, marks=only_long)])
@@ -263,10 +263,10 @@ def test_experts_are_divided_among_processes(
         more = (*EXPERTS, "--model-parallel", "--max-steps", last)
         for process in ranks(processes, tiny_data, tmp_path / "several", *more):
             process.code(0)
-    for found, expected in zip(
+    for actual, expected in zip(
         figures(tmp_path / "several"), figures(tmp_path / "one"), strict=True
     ):
-        assert found == pytest.approx(expected, rel=1e-4)
+        assert actual == pytest.approx(expected, rel=1e-4)
     several, one = (
         checkpoint.load_model(checkpoint.locate(tmp_path / run))[0] for run in ("several", "one")
     )

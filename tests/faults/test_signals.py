@@ -73,11 +73,11 @@ def test_a_second_interrupt_stops_at_once(
 
 
 def test_checkpoints_at_validations_do_not_count_among_the_last(whole: Path) -> None:
-    kept = ["step-00000008", "step-00000010", "step-00000012"]
-    assert [folder.name for folder in checkpoint.checkpoints_of(whole)] == kept
+    expected_names = ["step-00000008", "step-00000010", "step-00000012"]
+    assert [folder.name for folder in checkpoint.checkpoints_of(whole)] == expected_names
     best = checkpoint.read_contents(whole / "best").step
     assert {folder.name for folder in (whole / "checkpoints").iterdir()} == {
-        *kept,
+        *expected_names,
         f"best-{best:08d}",
     }
 

@@ -81,8 +81,10 @@ def entered(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {str(Path(path).relative_to(PACKAGE)): set(lines) for path, lines in found.items()}
+    lines_entered = json.loads(done.stdout.splitlines()[-1])
+    return {
+        str(Path(path).relative_to(PACKAGE)): set(lines) for path, lines in lines_entered.items()
+    }
 
 
 def core_files() -> list[str]:

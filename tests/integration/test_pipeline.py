@@ -85,9 +85,9 @@ def test_the_perplexity_of_the_validation_text_is_that_of_training(
         "--target",
         corpus / "valid.de",
     )
-    found = re.search(r"^perplexity (\S+) on ", done.stderr, re.MULTILINE)
-    assert found is not None
-    assert float(found[1]) == pytest.approx(best["validation_perplexity"], abs=1e-4)
+    match = re.search(r"^perplexity (\S+) on ", done.stderr, re.MULTILINE)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(best["validation_perplexity"], abs=1e-4)
 
 
 def test_metrics_file_follows_the_contract(run: Path) -> None:

@@ -85,11 +85,11 @@ def serving(checkpoint: Path, *flags: object) -> Iterator[Server]:
     )
     assert process.stderr is not None
     try:
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"listening on http://127\.0\.0\.1:(\d+);.*\n", process.stderr.readline()
         )
-        assert found is not None
-        yield Server(process, int(found[1]))
+        assert match is not None
+        yield Server(process, int(match[1]))
     finally:
         process.kill()
         process.communicate()

@@ -72,8 +72,8 @@ def test_heads_are_concatenated() -> None:
         heads.append(scores.softmax(-1) @ (context @ w_v.T))
     expected = torch.cat(heads, dim=-1) @ attention.w_o.weight.T
     queries, keys = (Packing.of(torch.ones(B, length, dtype=torch.bool)) for length in (T, S))
-    found = attention(queries.pack(x), keys.pack(context), layout_of(queries, keys))
-    torch.testing.assert_close(queries.unpack(found), expected)
+    output = attention(queries.pack(x), keys.pack(context), layout_of(queries, keys))
+    torch.testing.assert_close(queries.unpack(output), expected)
 
 
 def test_the_three_uses(transformer: Callable[..., Any]) -> None:

@@ -35,7 +35,7 @@ def counterpart(model: nn.Module, pre_norm: bool) -> nn.Transformer:
         kind(D, HEADS, 32, **layer)
         for kind in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     )
-    theirs = nn.Transformer(
+    reference = nn.Transformer(
         D,
         HEADS,
         batch_first=True,
@@ -44,20 +44,22 @@ def counterpart(model: nn.Module, pre_norm: bool) -> nn.Transformer:
         ),
         custom_decoder=nn.TransformerDecoder(decoder_layer, LAYERS, final[1]),
     )
-    state = dict(twins(model, theirs))
+    state = dict(twins(model, reference))
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             parameter.zero_()
         for place, value in state.values():
             place.copy_(value)
-    return theirs.train()
+    return reference.train()
 
 
-def twins(model: nn.Module, theirs: nn.Transformer) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
+def twins(
+    model: nn.Module, reference: nn.Transformer
+) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
     """The name of each parameter except the embeddings, its counterpart in PyTorch's model, and
     itself.
     """
-    stacks = {"encoder": theirs.encoder, "decoder": theirs.decoder}
+    stacks = {"encoder": reference.encoder, "decoder": reference.decoder}
     for name, parameter in model.named_parameters():
         stack, _, rest = name.partition(".")
         if stack in ("encoder_norm", "decoder_norm"):
@@ -76,10 +78,10 @@ def twin_in_layer(layer: nn.Module, name: str) -> Tensor:
             return module.out_proj.weight
         rows = {"w_q": 0, "w_k": 1, "w_v": 2}[matrix]
         return module.in_proj_weight[rows * D : (rows + 1) * D]
-    theirs = OTHERS_NAMES[owner]
-    if theirs == "norm3" and not hasattr(layer, "norm3"):
-        theirs = "norm2"  # an encoder layer has two sub-layers
-    return getattr(layer.get_submodule(theirs), leaf)
+    reference_name = OTHERS_NAMES[owner]
+    if reference_name == "norm3" and not hasattr(layer, "norm3"):
+        reference_name = "norm2"  # an encoder layer has two sub-layers
+    return getattr(layer.get_submodule(reference_name), leaf)
 
 
 def embedded(weight: Tensor, ids: Tensor) -> Tensor:
@@ -89,9 +91,9 @@ def embedded(weight: Tensor, ids: Tensor) -> Tensor:
     return F.embedding(ids, weight) * math.sqrt(D) + torch.tensor(positions)
 
 
-def logits_of(theirs: nn.Transformer, weight: Tensor) -> Tensor:
+def logits_of(reference: nn.Transformer, weight: Tensor) -> Tensor:
     length = TARGET.size(1)
-    features = theirs(
+    features = reference(
         embedded(weight, SOURCE),
         embedded(weight, TARGET),
         tgt_mask=torch.ones(length, length, dtype=torch.bool).triu(1),
@@ -114,42 +116,42 @@ def loss_of(logits: Tensor) -> Tensor:
 def pair(
     request: pytest.FixtureRequest, transformer: Callable[..., Any]
 ) -> tuple[Any, nn.Transformer]:
-    ours = transformer(
+    model = transformer(
         norm=request.param, num_layers=LAYERS, d_model=D, num_heads=HEADS, d_ff=32, noise=0.2
     ).train()
-    return ours, counterpart(ours, request.param == "pre")
+    return model, counterpart(model, request.param == "pre")
 
 
 def test_every_parameter_has_a_counterpart(pair: tuple[Any, nn.Transformer]) -> None:
     """No weight of PyTorch's model is left at zero, except the biases of its projections."""
-    ours, theirs = pair
-    count = sum(p.numel() for p in ours.parameters()) - ours.output_weight.numel()
+    our_model, reference = pair
+    count = sum(p.numel() for p in our_model.parameters()) - our_model.output_weight.numel()
     biases = sum(
-        p.numel() for name, p in theirs.named_parameters() if "attn" in name and "bias" in name
+        p.numel() for name, p in reference.named_parameters() if "attn" in name and "bias" in name
     )
-    assert len(list(twins(ours, theirs))) == len(list(ours.parameters())) - 1
-    assert sum(p.numel() for p in theirs.parameters()) - biases == count
+    assert len(list(twins(our_model, reference))) == len(list(our_model.parameters())) - 1
+    assert sum(p.numel() for p in reference.parameters()) - biases == count
 
 
 def test_outputs_agree(pair: tuple[Any, nn.Transformer]) -> None:
-    ours, theirs = pair
+    our_model, reference = pair
     real = TARGET != 0
     torch.testing.assert_close(
-        ours(SOURCE, TARGET)[real],
-        logits_of(theirs, ours.output_weight)[real],
+        our_model(SOURCE, TARGET)[real],
+        logits_of(reference, our_model.output_weight)[real],
         rtol=1e-5,
         atol=1e-5,
     )
 
 
 def test_gradients_agree(pair: tuple[Any, nn.Transformer]) -> None:
-    ours, theirs = pair
-    loss_of(ours(SOURCE, TARGET)).backward()
-    weight = ours.output_weight.detach().clone().requires_grad_()
-    loss_of(logits_of(theirs, weight)).backward()
-    expected = {name: place for name, (place, _) in twins(ours, gradients_of(theirs))}
+    our_model, reference = pair
+    loss_of(our_model(SOURCE, TARGET)).backward()
+    weight = our_model.output_weight.detach().clone().requires_grad_()
+    loss_of(logits_of(reference, weight)).backward()
+    expected = {name: place for name, (place, _) in twins(our_model, gradients_of(reference))}
     expected["target_embedding.weight"] = weight.grad
-    for name, parameter in ours.named_parameters():
+    for name, parameter in our_model.named_parameters():
         largest = expected[name].abs().max().item()
         assert largest > 0
         torch.testing.assert_close(

@@ -92,7 +92,7 @@ def test_dropout_comes_before_the_sum_and_the_norm() -> None:
     around = Residual(64, dropout=0.5, pre_norm=False).train()
     x = torch.arange(64.0).expand(1, 4, 64)
     changed = around(x, lambda y: torch.full_like(y, 1000.0))
-    kept = changed > 0  # 2000 was added to about half of the places, 0 to the others
-    for row, mask in zip(changed[0], kept[0], strict=True):
+    not_dropped = changed > 0  # 2000 was added to about half of the places, 0 to the others
+    for row, mask in zip(changed[0], not_dropped[0], strict=True):
         torch.testing.assert_close(row, F.layer_norm(x[0, 0] + 2000.0 * mask, (64,)))
-    assert 0.3 < kept.float().mean() < 0.7
+    assert 0.3 < not_dropped.float().mean() < 0.7

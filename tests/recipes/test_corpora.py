@@ -81,10 +81,10 @@ def test_archives_are_fetched_and_extracted(
     for corpus in table["corpora"]:
         corpus["lines"] = 2
     corpora.collect(table, tmp_path / "out", None)
-    found = texts(tmp_path / "out")
+    extracted = texts(tmp_path / "out")
     for corpus in table["corpora"]:
         for side in corpora.SIDES:
-            assert found[f"{corpus['name']}.{table[side]}"] == f"{corpus['name']} {side}\n" * 2
+            assert extracted[f"{corpus['name']}.{table[side]}"] == f"{corpus['name']} {side}\n" * 2
     assert "NOT" not in capsys.readouterr().err
     counts = json.loads((tmp_path / "out" / "text" / "counts.json").read_text(encoding="utf-8"))
     assert counts["newstest2014"] == {"split": "test", "lines": 2, "expected": 2}
@@ -99,10 +99,12 @@ def test_small_text_for_every_corpus(table: dict[str, Any], tmp_path: Path) -> N
         (tmp_path / f"val.{language}.gz").write_bytes(gzip.compress(numbered("c", 5).encode()))
     corpora.write_small(table, tmp_path, tmp_path / "small")
     corpora.collect(table, tmp_path / "out", tmp_path / "small")
-    found = texts(tmp_path / "out")
-    training = "".join(found[f"{c['name']}.en"] for c in table["corpora"] if c["split"] == "train")
+    extracted = texts(tmp_path / "out")
+    training = "".join(
+        extracted[f"{c['name']}.en"] for c in table["corpora"] if c["split"] == "train"
+    )
     assert sorted(training.split("\n")) == sorted(numbered("a", 30).split("\n"))
-    assert (found["newstest2013.en"], found["newstest2014.en"]) == (
+    assert (extracted["newstest2013.en"], extracted["newstest2014.en"]) == (
         numbered("c", 5),
         numbered("a", 4),
     )

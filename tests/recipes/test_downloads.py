@@ -33,11 +33,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         wanted = self.headers.get("Range")
         type(self).asked.append(wanted)
-        begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.ranges else 0
-        self.send_response(206 if begin else 200)
-        self.send_header("Content-Length", str(len(CONTENT) - begin))
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.ranges else 0
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - start))
         self.end_headers()
-        self.wfile.write(CONTENT[begin:])
+        self.wfile.write(CONTENT[start:])
 
     def log_message(self, *arguments: object) -> None:
         """Nothing."""
@@ -48,10 +48,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.delenv("NMT_MIRROR", raising=False)
     monkeypatch.setattr(downloads.time, "sleep", lambda seconds: None)
     Handler.ranges, Handler.asked = True, []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{found.server_address[1]}"
-        found.shutdown()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http_server:
+        threading.Thread(target=http_server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http_server.server_address[1]}"
+        http_server.shutdown()
 
 
 def sha256(content: bytes) -> str:
@@ -161,13 +161,13 @@ def packed(members: dict[str, bytes]) -> bytes:
 
 
 def read(archive: Path, *names: str) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
 
     def reader(name: str, file: IO[bytes]) -> None:
-        found[name] = file.read()
+        contents[name] = file.read()
 
     downloads.read_members(archive, dict.fromkeys(names, reader))
-    return found
+    return contents
 
 
 def test_members_are_read_and_unpacked(tmp_path: Path) -> None:

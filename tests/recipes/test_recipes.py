@@ -180,8 +180,8 @@ def test_several_languages_in_one_model_and_again(
     rows = rows_of(first.stdout)
     assert list(rows)[2:] == ["en-de", "en-fr", "en-cs"]
     assert all(
-        float(one) - float(own) == pytest.approx(float(less))
-        for own, one, less in list(rows.values())[2:]
+        float(one) - float(alone) == pytest.approx(float(less))
+        for alone, one, less in list(rows.values())[2:]
     )
     table = (tmp_path / "out" / "all.train.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.rpartition("\t")[2] for line in table] == [
@@ -350,8 +350,10 @@ def test_your_language_pair_is_copied_and_edited(
     settings |= {"steps": "5", "save_every": "2", "last": "2"}
     script = (recipes / "your_language_pair.sh").read_text(encoding="utf-8")
     for name, value in settings.items():
-        script, found = re.subn(rf"^{name}=\S*", f"{name}={value}", script, flags=re.MULTILINE)
-        assert found == 1
+        script, replacements = re.subn(
+            rf"^{name}=\S*", f"{name}={value}", script, flags=re.MULTILINE
+        )
+        assert replacements == 1
     script = script.replace("nmt train ", "nmt train --d-model 16 --d-ff 16 ")
     mine = tmp_path / "mine.sh"
     mine.write_text(script.replace("last=2", "last=4"), encoding="utf-8")

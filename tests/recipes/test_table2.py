@@ -75,8 +75,8 @@ def test_small_systems_get_the_same_time_and_a_table(
 ) -> None:
     command = ("--multi30k", ".", "--systems", "gnmt*2 deep_att", "--minutes", "5")
     done = recipe(*command)
-    made = calls()
-    trainings = of_command("train", made)
+    recorded = calls()
+    trainings = of_command("train", recorded)
     assert trainings[0].startswith(
         "out/data --out out/gnmt/trial --preset gnmt_small --max-steps 80 "
     )
@@ -101,12 +101,14 @@ def test_small_systems_get_the_same_time_and_a_table(
         for name in ("gnmt", "gnmt_rl", "deep_att")
     }
     assert steps == {"gnmt": 480, "gnmt_rl": 120, "deep_att": 600}
-    translations = of_command("translate", made)
+    translations = of_command("translate", recorded)
     assert translations[4].startswith(
         "out/gnmt_rl/averaged out/gnmt_rl-2/averaged --input out/data/test.source.txt "
     )
     assert ["--replace-unknown" in call for call in translations] == [False] * 5 + [True]
-    assert {call.split(" --last ")[1].split()[0] for call in of_command("average", made)} == {"5"}
+    assert {call.split(" --last ")[1].split()[0] for call in of_command("average", recorded)} == {
+        "5"
+    }
 
     table = by_column(rows_of(done.stdout))
     assert list(table) == [
@@ -131,8 +133,8 @@ def test_small_systems_get_the_same_time_and_a_table(
 def test_systems_of_the_papers_size(recipe: Recipe, calls: Calls, tmp_path: Path) -> None:
     (tmp_path / "out" / "text").mkdir(parents=True)
     recipe("--target", "fr", "--systems", "bytenet gnmt convs2s*2 big", "--", "--seed", "3")
-    made = calls()
-    trainings = of_command("train", made)
+    recorded = calls()
+    trainings = of_command("train", recorded)
     assert [call.split(" --preset ")[-1] for call in trainings if "gnmt_rl" not in call] == [
         "bytenet_paper --keep-last 1 --device cuda --seed 3",
         "gnmt_paper_en_fr --keep-last 1 --device cuda --seed 3",
@@ -141,12 +143,12 @@ def test_systems_of_the_papers_size(recipe: Recipe, calls: Calls, tmp_path: Path
         "transformer_big_en_fr --device cuda --seed 3",  # as in wmt14_en_fr.sh
     ]
     assert trainings[0].startswith("out/data-characters --out out/bytenet/run ")
-    averaged = [call.split(" --last ")[1].split()[0] for call in of_command("average", made)]
+    averaged = [call.split(" --last ")[1].split()[0] for call in of_command("average", recorded)]
     assert averaged == ["1", "1", "1", "1", "1", "20"]
-    characters = of_command("prepare", made)[1]
+    characters = of_command("prepare", recorded)[1]
     assert "giga-fren" in characters
     assert characters.endswith("--subwords character --vocab-size 400 --out out/data-characters")
-    translations = of_command("translate", made)
+    translations = of_command("translate", recorded)
     assert "--max-length-offset 200" in translations[0]
     assert translations[5].startswith("out/convs2s/averaged out/convs2s-2/averaged ")
     steps = json.loads((tmp_path / "out/gnmt_rl/settings.json").read_text("utf-8"))["training"][
@@ -212,13 +214,15 @@ def test_settings_fit_every_small_preset(run: Path, preset: str) -> None:
         json.dumps({**config.to_json(), "data": {}, "imports": []}), encoding="utf-8"
     )
     (run / "settings.json").write_text(json.dumps(table2.settings(run, "400")), encoding="utf-8")
-    found = resolve(TrainingConfig, {}, file=run / "settings.json")
-    schedule = found["schedule"]
-    assert schedule.decay_steps == found.training.max_steps == 400
-    peak = schedule.learning_rate_scale * (found["model"].d_model * schedule.warmup_steps) ** -0.5
+    resolved = resolve(TrainingConfig, {}, file=run / "settings.json")
+    schedule = resolved["schedule"]
+    assert schedule.decay_steps == resolved.training.max_steps == 400
+    peak = (
+        schedule.learning_rate_scale * (resolved["model"].d_model * schedule.warmup_steps) ** -0.5
+    )
     schedule = build(config["schedule"], d_model=config["model"].d_model)
     assert peak == pytest.approx(max(map(schedule, range(1, 10_000))))
-    assert found["model"] == config["model"]
+    assert resolved["model"] == config["model"]
 
 
 def test_settings_of_the_second_stage(run: Path) -> None:

@@ -35,7 +35,8 @@ def collected(out: Path) -> dict[str, list[str]]:
         for split in ("train", "dev", "test")
     }
     return {
-        split: [line.split(" ")[-1].rstrip(")") for line in found] for split, found in lines.items()
+        split: [line.split(" ")[-1].rstrip(")") for line in lines_of_split]
+        for split, lines_of_split in lines.items()
     }
 
 

@@ -33,8 +33,8 @@ def copy_without(annexes: Collection[str], folder: Path) -> Path:
     metadata = folder / "nmt_cli.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: nmt-cli\nVersion: 0\n")
-    kept = [entry for entry in ENTRY_POINTS if entry.value.split(".")[2] not in annexes]
+    entries_left = [entry for entry in ENTRY_POINTS if entry.value.split(".")[2] not in annexes]
     (metadata / "entry_points.txt").write_text(
-        "".join(f"[{entry.group}]\n{entry.name} = {entry.value}\n" for entry in kept)
+        "".join(f"[{entry.group}]\n{entry.name} = {entry.value}\n" for entry in entries_left)
     )
     return folder

@@ -65,9 +65,9 @@ def tampered(draw: st.DrawFn, original: Any) -> Any:
     """A JSON value with a few values changed, removed or added."""
     value = json.loads(json.dumps(original))
     for _ in range(draw(st.integers(1, 3))):
-        if not (found := list(places(value))):
+        if not (all_places := list(places(value))):
             break
-        *way, last = draw(st.sampled_from(found))
+        *way, last = draw(st.sampled_from(all_places))
         at = reduce(getitem, way, value)
         match draw(st.sampled_from(["change", "change", "remove", "add"])):
             case "remove":

@@ -41,10 +41,10 @@ def check_import(
     assert (code, stdout) == (0, "")
     assert "en to de" in err
     translator = nmt_cli.load(out, device="cpu")
-    assert list(translator.translate([each["source"] for each in examples], beam=1)) == [
-        each["output"] for each in examples
+    assert list(translator.translate([example["source"] for example in examples], beam=1)) == [
+        example["output"] for example in examples
     ]
     model, task = checkpoint.load_model(out)
-    for each in examples:
-        found = log_probabilities(model, task, each["source"], each["output"])
-        assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
+    for example in examples:
+        log_probs = log_probabilities(model, task, example["source"], example["output"])
+        assert log_probs == pytest.approx(example["log_probabilities"], abs=1e-4)

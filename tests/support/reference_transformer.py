@@ -48,7 +48,7 @@ class Reference:
         """The encoder, or the decoder over `memory`: [T, d_model] with positions -> [T, d_model]."""
         side = int(memory is not None)
         prefix, norms = self.names["layers"][side], self.names["norms"][side]
-        own, across = self.names["attentions"]
+        self_attention, across = self.names["attentions"]
         count = 1 + max(
             int(name.removeprefix(f"{prefix}.").split(".")[0])
             for name in self.weights
@@ -56,7 +56,9 @@ class Reference:
         )
         for layer in (f"{prefix}.{number}" for number in range(count)):
             steps: list[Callable[[Tensor], Tensor]] = [
-                lambda y, layer=layer: self.attention(y, y, f"{layer}.{own}", causal=bool(side)),  # type: ignore[misc]
+                lambda y, layer=layer: self.attention(
+                    y, y, f"{layer}.{self_attention}", causal=bool(side)
+                ),  # type: ignore[misc]
                 lambda y, layer=layer: self.attention(y, memory, f"{layer}.{across}"),  # type: ignore[misc,arg-type]
                 lambda y, layer=layer: self.feed_forward(y, layer),  # type: ignore[misc]
             ]
@@ -82,8 +84,10 @@ class Reference:
         return self.linear(self.activation(self.linear(x, inner)), outer)
 
     def attention(self, x: Tensor, memory: Tensor, name: str, causal: bool = False) -> Tensor:
-        query, key, value, output = (f"{name}.{each}" for each in self.names["projections"])
-        parts = zip(*(each.chunk(self.heads, 1) for each in (
+        query, key, value, output = (
+            f"{name}.{projection}" for projection in self.names["projections"]
+        )
+        parts = zip(*(projection.chunk(self.heads, 1) for projection in (
             self.linear(x, query), self.linear(memory, key), self.linear(memory, value)
         )), strict=True)  # fmt: skip
         heads = []

@@ -15,7 +15,7 @@ from nmt_cli.models.transformer import Transformer
 
 
 @pytest.fixture(scope="session")
-def made() -> Callable[..., Transformer]:
+def build() -> Callable[..., Transformer]:
     """Makes a Transformer with these fields, and 20 words."""
 
     def make(attention: Any = None, **fields: Any) -> Transformer:

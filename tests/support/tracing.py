@@ -49,15 +49,15 @@ def functions(path: Path) -> dict[int, str]:
     """Return the names of all functions of a file, by the line of their first decorator or of
     `def`.
     """
-    found = {}
+    lines_by_function = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found[min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])] = (
-                node.name
-            )
-    return found
+            lines_by_function[
+                min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            ] = node.name
+    return lines_by_function
 
 
 if __name__ == "__main__":
-    found = enter(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), sys.argv[2])
-    print(json.dumps({path: sorted(lines) for path, lines in found.items()}))
+    lines_entered = enter(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), sys.argv[2])
+    print(json.dumps({path: sorted(lines) for path, lines in lines_entered.items()}))

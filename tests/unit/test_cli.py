@@ -99,7 +99,7 @@ def test_a_standard_output_that_is_not_utf_8(encoding: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(("choice", "expected"), [({}, "50000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
 def test_threads_sleep_soon(choice: dict[str, str], expected: str) -> None:
     """As OpenMP itself shows it, when PyTorch loads it: set later, it would have no effect."""
-    kept = {
+    set_to_sleep = {
         name: value
         for name, value in os.environ.items()
         if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -107,7 +107,7 @@ def test_threads_sleep_soon(choice: dict[str, str], expected: str) -> None:
     command = [sys.executable, "-m", "nmt_cli", "train", "--dry-run", "--vocab-size", "9"]
     shown = subprocess.run(
         command,
-        env={**kept, **choice, "OMP_DISPLAY_ENV": "verbose"},
+        env={**set_to_sleep, **choice, "OMP_DISPLAY_ENV": "verbose"},
         check=True,
         capture_output=True,
         text=True,
@@ -301,7 +301,9 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """
     registry.discover()
     monkeypatch.setattr(
-        registry, "_components", {kind: dict(own) for kind, own in registry._components.items()}
+        registry,
+        "_components",
+        {kind: dict(entries) for kind, entries in registry._components.items()},
     )
     (tmp_path / "descent_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)

@@ -232,9 +232,9 @@ def test_an_error_names_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match=r"^preset mine: --d-ff must be at least 1"):
         resolved(preset="mine")
     assert resolved({"d_ff": 5}, preset="mine")["model"].d_ff == 5
-    own = written(tmp_path, "own.toml", "save_every = 0\n")  # refused by the dataclass itself
-    with pytest.raises(UsageError, match=rf"^{own}: --save-every"):
-        resolved({"max_steps": 5}, file=own)
+    own_file = written(tmp_path, "own.toml", "save_every = 0\n")  # refused by the dataclass itself
+    with pytest.raises(UsageError, match=rf"^{own_file}: --save-every"):
+        resolved({"max_steps": 5}, file=own_file)
 
 
 def test_devices_and_large_files_are_not_read(tmp_path: Path) -> None:

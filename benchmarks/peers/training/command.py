@@ -46,11 +46,11 @@ def system_of_command(version: str, setup: Setup, command: Sequence[str], tokens
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     atexit.register(kill, process)
-    found = numbers(process, re.compile(tokens))
+    counts = numbers(process, re.compile(tokens))
 
     def one_pass() -> float:
         os.killpg(process.pid, signal.SIGCONT)
-        amount = sum(next(found) for _ in setup.pairs)
+        amount = sum(next(counts) for _ in setup.pairs)
         os.killpg(process.pid, signal.SIGSTOP)
         return amount
 

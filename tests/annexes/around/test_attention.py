@@ -43,7 +43,7 @@ class Attends:
 
 
 def weights(pairs: Sequence[tuple[list[int], list[int]]], *models: Any) -> list[Any]:
-    return [each.tolist() for each in aligner(*models).weights(pairs)]
+    return [matrix.tolist() for matrix in aligner(*models).weights(pairs)]
 
 
 def aligner(*models: Any) -> Aligner:
@@ -58,9 +58,9 @@ def aligner(*models: Any) -> Aligner:
 def test_the_model_reads_the_pair_as_in_training() -> None:
     """A row is of the token that it predicts. The end of the source and padding are left out."""
     model = Attends([[[[0.5, 0.25, 0.25], [0, 0.75, 0.25]]]])
-    found = weights([([6, 7], [8, 9]), ([6], [8])], model)
+    weight_lists = weights([([6, 7], [8, 9]), ([6], [8])], model)
     assert model.seen == [([[6, 7, EOS], [6, EOS, PAD]], [[BOS, 8, 9], [BOS, 8, PAD]])]
-    assert found == [[[0.5, 0.25], [0, 0.75]], [[0.5]]]
+    assert weight_lists == [[[0.5, 0.25], [0, 0.75]], [[0.5]]]
 
 
 def test_the_layer_is_the_one_before_the_last_or_the_only_one() -> None:
@@ -195,9 +195,9 @@ def test_tokens_of_moses_are_traced() -> None:
     """One for each token, checked by the words between spaces."""
     line = "The dog's owner said: “it isn't 3.5 % of U.S. GDP (approx.)”, didn't he?"
     tokens = Moses("en", escape=True).tokenise(line).split(" ")
-    found = words_of(["▁" + token for token in tokens], line)
+    words_found = words_of(["▁" + token for token in tokens], line)
     words = line.split(" ")
     plain = [token.replace("&apos;", "'").replace("&quot;", '"') for token in tokens]
-    for token, number in zip(plain, found, strict=True):
+    for token, number in zip(plain, words_found, strict=True):
         assert token in words[number].replace("“", '"').replace("”", '"')
-    assert sorted(set(found)) == list(range(len(words)))
+    assert sorted(set(words_found)) == list(range(len(words)))

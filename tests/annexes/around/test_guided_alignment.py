@@ -98,7 +98,7 @@ def prepared(
     run: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(ragged, ids)))
     run.plan, run.world = SimpleNamespace(changes=()), SimpleNamespace(is_main=True)
     criterion.prepare(run)
-    return criterion, collate(*([np.array(each) for each in side] for side in ids))
+    return criterion, collate(*([np.array(ids_of_side) for ids_of_side in side] for side in ids))
 
 
 def rows_of_pieces(line: str) -> list[list[int]]:
@@ -109,11 +109,11 @@ def rows_of_pieces(line: str) -> list[list[int]]:
 
 def plain_loss(model: Any, batch: Any, pairs: list[tuple[str, str, str]], layer: int = 1) -> Tensor:
     """The sum over target pieces of the mean of -log a over their links, where the piece is read."""
-    made: list[Recorded] = []
+    recorded: list[Recorded] = []
 
     def masks(*arguments: Any, **keywords: Any) -> Recorded:
-        made.append(Recorded(*arguments, **keywords))
-        return made[-1]
+        recorded.append(Recorded(*arguments, **keywords))
+        return recorded[-1]
 
     model.decoder_output(batch.source, batch.target_in, masks)
     loss = torch.zeros(())
@@ -127,7 +127,7 @@ def plain_loss(model: Any, batch: Any, pairs: list[tuple[str, str, str]], layer:
                 if (i, j) in linked
             ]
             for row in rows if columns else ():
-                loss = loss - made[-1].weights[layer][number, 0, row + 1, columns].log().mean()
+                loss = loss - recorded[-1].weights[layer][number, 0, row + 1, columns].log().mean()
     return loss
 
 
@@ -146,11 +146,11 @@ def test_it_is_the_plain_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     likelihood = LabelSmoothedCrossEntropy(GuidedAlignmentConfig())(model, batch)
     guided = plain_loss(model, batch, PAIRS)
     assert guided > 1
-    theirs = gradients(model, likelihood.total + 0.7 * guided)
+    guided_gradients = gradients(model, likelihood.total + 0.7 * guided)
     loss = criterion(model, batch)
     torch.testing.assert_close(loss.total, likelihood.total + 0.7 * guided)
     assert (loss.nll, loss.num_tokens) == (likelihood.nll, likelihood.num_tokens)
-    torch.testing.assert_close(gradients(model, loss.total), theirs, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradients(model, loss.total), guided_gradients, rtol=1e-4, atol=1e-5)
     model.eval()
     assert criterion(model, batch).total == likelihood.total
 
@@ -172,15 +172,17 @@ def test_the_gradient_reaches_one_head_and_what_is_below_it(tmp_path: Path) -> N
         criterion(model, batch).total
         - LabelSmoothedCrossEntropy(GuidedAlignmentConfig())(model, batch).total
     )
-    found = gradients(model, guided)
+    gradients_by_name = gradients(model, guided)
     assert all(
-        not each.abs().max() > 1e-6 for name, each in found.items() if name.startswith("decoder.2.")
+        not gradient.abs().max() > 1e-6
+        for name, gradient in gradients_by_name.items()
+        if name.startswith("decoder.2.")
     )
     for letter in "qk":
-        first, second = found[f"decoder.1.cross_attention.w_{letter}.weight"].chunk(2)
+        first, second = gradients_by_name[f"decoder.1.cross_attention.w_{letter}.weight"].chunk(2)
         assert first.abs().max() > 1e-3
         assert second.abs().max() < 1e-6
-    assert found["encoder.0.self_attention.w_v.weight"].abs().max() > 1e-4
+    assert gradients_by_name["encoder.0.self_attention.w_v.weight"].abs().max() > 1e-4
 
 
 def test_a_weight_of_zero_has_a_finite_loss(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_a_weight_of_zero_has_a_finite_loss(tmp_path: Path) -> None:
     criterion, batch = prepared(tmp_path, model, PAIRS)
     loss = criterion(model, batch)
     assert loss.total.isfinite()
-    assert all(each.isfinite().all() for each in gradients(model, loss.total).values())
+    assert all(gradient.isfinite().all() for gradient in gradients(model, loss.total).values())
 
 
 def test_pairs_are_found_in_any_order_and_others_have_no_guidance(tmp_path: Path) -> None:
@@ -226,10 +228,10 @@ def test_links_of_words_become_links_of_pieces(
     everything = [(i, j) for i in range(len(source)) for j in range(len(target))]
     links = data.draw(st.lists(st.sampled_from(everything), unique=True))
     written = " ".join(f"{i}-{j}" for i, j in links)
-    _, found = linked_pieces(TASK, f"{' '.join(source)}\t{' '.join(target)}\t{written}", "")
+    _, linked = linked_pieces(TASK, f"{' '.join(source)}\t{' '.join(target)}\t{written}", "")
     rows, columns = rows_of_pieces(" ".join(source)), rows_of_pieces(" ".join(target))
     expected = sorted((p, q) for i, j in links for p in rows[i] for q in columns[j])
-    assert sorted(map(tuple, np.frombuffer(found, np.uint16).reshape(-1, 2).tolist())) == expected
+    assert sorted(map(tuple, np.frombuffer(linked, np.uint16).reshape(-1, 2).tolist())) == expected
 
 
 @pytest.mark.parametrize(
@@ -336,9 +338,9 @@ def test_layers_that_are_computed_again_have_the_same_gradient(
     settings = guidance(table, dropout=0.3, max_steps=2, log_every=1, alignment_weight=1.0)
     run(tiny_data, tmp_path / "kept", **settings)
     run(tiny_data, tmp_path / "again", **settings, gradient_checkpointing=True)
-    for kept, again in zip(*(metrics(tmp_path / name) for name in ("kept", "again")), strict=True):
+    for plain, again in zip(*(metrics(tmp_path / name) for name in ("kept", "again")), strict=True):
         for name in ("loss", "gradient_norm"):
-            assert again[name] == pytest.approx(kept[name], rel=1e-5)
+            assert again[name] == pytest.approx(plain[name], rel=1e-5)
 
 
 def test_a_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path, table: Path) -> None:

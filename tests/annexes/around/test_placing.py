@@ -55,9 +55,9 @@ def through(placing: Placing, line: str, output: str, links: str | None = None) 
     translation = Translation(
         text, [Output(output, 0.0, [], [], notes={PLACES_OF_UNITS: pairs})], 1, truncated=False
     )
-    found = placing.write(line, [translation], root)
-    assert found.source == line
-    return found.text
+    result = placing.write(line, [translation], root)
+    assert result.source == line
+    return result.text
 
 
 def markup(line: str, output: str, links: str | None = None) -> str:
@@ -220,35 +220,35 @@ def test_nothing_is_lost_and_tags_are_nested_well(
     line: str, output: str, links: list[tuple[int, int]]
 ) -> None:
     both = places(True, r"\d+:\d+", {"dog": "Hund"})
-    found = through(
+    result = through(
         both, line, output, " ".join(f"{i}-{j}" for i, j in links if j < len(UNITS.findall(output)))
     )
     before, after = Nesting(), Nesting()
-    for parser, text in ((before, line), (after, found)):
+    for parser, text in ((before, line), (after, result)):
         parser.feed(text)
         parser.close()
         assert parser.opened == []
     assert sorted(before.seen) == sorted(after.seen)
     for pattern in ("10:30", "1:1"):
-        assert found.count(pattern) >= line.count(pattern)
-    assert found.count("Hund") >= len(re.findall("[Dd]og", line))
+        assert result.count(pattern) >= line.count(pattern)
+    assert result.count("Hund") >= len(re.findall("[Dd]og", line))
 
 
 @given(st.text("<>/ab &;!-\"'=", max_size=40), OUTPUTS)
 def test_any_line_goes_through_with_its_tags(line: str, output: str) -> None:
-    found = markup(line, output)
+    tags = markup(line, output)
     parts = [
         tag
         for tag in re.findall(r"<!--.*?-->|</?[ab][ab]*(?: [^<>]*)?/?>", line)
         if "<!--" not in line
     ]
-    assert all(tag in found for tag in parts)
+    assert all(tag in tags for tag in parts)
 
 
 def test_thousands_of_nested_tags_are_no_recursion_error() -> None:
     line = "<b>" * 3000 + "a" + "</b>" * 3000
-    found = markup(line, "A")
-    assert found.count("<b>") == found.count("</b>") == 3000
+    tags = markup(line, "A")
+    assert tags.count("<b>") == tags.count("</b>") == 3000
 
 
 def test_an_expression_that_matches_nothing_protects_nothing() -> None:

@@ -165,7 +165,7 @@ def test_links_are_of_the_words_of_the_line() -> None:
     ]
     parts = ["a b.  ", "x. ", "c d!"]
     line = around.write(
-        "".join(parts), [Translation("", [each], 1, truncated=False) for each in outputs], parts
+        "".join(parts), [Translation("", [output], 1, truncated=False) for output in outputs], parts
     )
     assert line.text == "B. A.  D C!"
     assert line.outputs[0].alignment == [(1, 0), (0, 1), (4, 2), (3, 3)]
@@ -176,7 +176,7 @@ def test_a_word_may_go_on_in_the_next_sentence() -> None:
     """Without spaces, a line of Chinese is one word."""
     around = Sentences(lambda line: [line], TranslateOptions())
     outputs = [Output(text, 0.0, [], [], notes={ALIGNMENT: [(0, 0)]}) for text in ("a.", "b.")]
-    translations = [Translation("", [each], 1, truncated=False) for each in outputs]
+    translations = [Translation("", [output], 1, truncated=False) for output in outputs]
     line = around.write("我。你。", translations, ["我。", "你。"])
     assert line.outputs[0].alignment == [(0, 0), (0, 1)]
 
@@ -241,9 +241,15 @@ def test_what_does_not_combine_is_refused(stub: Stub) -> None:
     ("en", "English", "--sentence-language is 'English'"),
 ])  # fmt: skip
 def test_the_language(
-    stub: Stub, own: str | None, given_code: str | None, match: str, monkeypatch: pytest.MonkeyPatch
+    stub: Stub,
+    task_language: str | None,
+    given_code: str | None,
+    match: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(TextTask, "languages", own if own is None else (own, "de"))
+    monkeypatch.setattr(
+        TextTask, "languages", task_language if task_language is None else (task_language, "de")
+    )
     with pytest.raises(UsageError, match=match):
         replace(stub, options=TranslateOptions(split_sentences=True, sentence_language=given_code))
 

@@ -35,9 +35,9 @@ def task(**settings: Any) -> TranslationTask:
         "vocab_size": 100,
         **settings,
     }
-    made = TranslationTask(TranslationConfig(**values))
-    made.learn([made.normalise(Example("the dog sees .", "der Hund sieht .", ""))])
-    return made
+    new_task = TranslationTask(TranslationConfig(**values))
+    new_task.learn([new_task.normalise(Example("the dog sees .", "der Hund sieht .", ""))])
+    return new_task
 
 
 class Scripted:
@@ -77,13 +77,15 @@ class Position:
 def replaced(
     line: str, script: Sequence[int], places: Any, dictionary: Any = None, **settings: Any
 ) -> str:
-    made = task(**settings)
+    new_task = task(**settings)
     model: Any = Scripted(script, places)
     around = UnknownWords(
-        dictionary or {}, engine=OwnEngine(made, model, CPU, [model]), options=TranslateOptions()
+        dictionary or {},
+        engine=OwnEngine(new_task, model, CPU, [model]),
+        options=TranslateOptions(),
     )
-    request = Request(made.encode_source(line), 100, line=line)
-    written = made.target_tokens(script)
+    request = Request(new_task.encode_source(line), 100, line=line)
+    written = new_task.target_tokens(script)
     ((output,),) = around.revise([request], [[Output("", 0.0, written, [], ids=script)]])
     assert output.tokens == written
     return output.text
@@ -107,8 +109,8 @@ def test_words_are_copied_as_the_tokeniser_gives_them_and_as_written() -> None:
     is detokenised.
     """
     script = [*task(moses=True, lowercase=True).encode_target("der hund"), UNK, UNK]
-    found = replaced("The dog, Zorro.", script, [[[0, 1, 2, 3]]], moses=True, lowercase=True)
-    assert found == "der hund, Zorro"
+    output_words = replaced("The dog, Zorro.", script, [[[0, 1, 2, 3]]], moses=True, lowercase=True)
+    assert output_words == "der hund, Zorro"
 
 
 def test_a_dictionary_translates_words_and_the_rest_is_copied() -> None:
@@ -127,9 +129,9 @@ def test_a_dictionary_translates_words_and_the_rest_is_copied() -> None:
 )
 def test_translations_have_no_unknown_words(how: dict[str, Any]) -> None:
     """`tokens` keep them. Without the option, a search has no unknown words at all."""
-    made = task()
-    model: Any = Scripted([*made.encode_target("der"), UNK], [[[0, 1]]])
-    translator = Translator(OwnEngine(made, model, CPU, [model]))
+    plain_task = task()
+    model: Any = Scripted([*plain_task.encode_target("der"), UNK], [[[0, 1]]])
+    translator = Translator(OwnEngine(plain_task, model, CPU, [model]))
     (translation,) = translator.translate_detailed(["the Rex"], replace_unknown=True, **how)
     assert translation.text == "der Rex"
     assert translation.outputs[0].tokens == ["der", "<unk>"]

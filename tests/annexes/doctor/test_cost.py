@@ -29,9 +29,9 @@ def test_the_disk_space_of_a_dry_run_is_that_of_the_run(
         "keep_last": 1,
     }
     given = (*words(settings), *average)
-    found = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
-    assert found["checkpoint_bytes"] == (16 if average else 12) * found["parameters"]
-    assert found["disk_bytes"] == 3 * found["checkpoint_bytes"]
+    figures = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
+    assert figures["checkpoint_bytes"] == (16 if average else 12) * figures["parameters"]
+    assert figures["disk_bytes"] == 3 * figures["checkpoint_bytes"]
     assert (
         nmt(
             "train",
@@ -48,7 +48,7 @@ def test_the_disk_space_of_a_dry_run_is_that_of_the_run(
     assert [folder.name for folder in folders] == ["best-00000005", "step-00000006"]
     for folder in folders:
         size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
-        assert size == pytest.approx(found["checkpoint_bytes"], rel=0.05)
+        assert size == pytest.approx(figures["checkpoint_bytes"], rel=0.05)
 
 
 def test_the_memory_of_a_process(nmt: Nmt) -> None:

@@ -26,10 +26,10 @@ ALONE = World(0, 1, torch.device("cpu"))
 class TwoRanks(World):
     """A world whose other rank answers what `other` makes of the answer of this one."""
 
-    other: Callable[[Any], Any] = lambda own: own
+    other: Callable[[Any], Any] = lambda value: value
 
-    def gather(self, own: Any) -> list[Any]:
-        return [own, self.other(own)]
+    def gather(self, value: Any) -> list[Any]:
+        return [value, self.other(value)]
 
 
 def two(other: Callable[[Any], Any]) -> TwoRanks:
@@ -49,8 +49,8 @@ def test_verdicts() -> None:
 @pytest.mark.usefixtures("quiet_machine")
 def test_the_slowest_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "measured_rate", lambda *_: 10.0)
-    near = devices(two(lambda own: (9.0, "rank 1 on b")), "float32")
-    slow = devices(two(lambda own: (5.0, "rank 1 on b")), "float32")
+    near = devices(two(lambda value: (9.0, "rank 1 on b")), "float32")
+    slow = devices(two(lambda value: (5.0, "rank 1 on b")), "float32")
     assert near.verdict == "ok"
     assert (slow.verdict, slow.remedy.partition(" should")[0]) == ("warning", "rank 1 on b")
     assert slow.figures == {"slowest_tflops": 5.0, "fastest_tflops": 10.0}
@@ -71,9 +71,9 @@ def test_a_gpu_far_below_its_data_sheet(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_directory_that_is_fine(tmp_path: Path) -> None:
-    found = directory(ALONE, tmp_path, 1000, 3)
-    assert [(check.name, check.verdict) for check in found] == [("disk", "ok"), ("locks", "ok")]
-    assert found[0].figures["needed_bytes"] == 3000
+    results = directory(ALONE, tmp_path, 1000, 3)
+    assert [(check.name, check.verdict) for check in results] == [("disk", "ok"), ("locks", "ok")]
+    assert results[0].figures["needed_bytes"] == 3000
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,8 +95,8 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(machine, "write_all", full)
-    found = directory(ALONE, tmp_path)[0]
-    assert (found.verdict, found.remedy) == ("problem", "free some space")
+    result = directory(ALONE, tmp_path)[0]
+    assert (result.verdict, result.remedy) == ("problem", "free some space")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,11 +106,11 @@ def test_a_directory_of_another_user(tmp_path: Path) -> None:
     if user == 0:  # root may write everywhere
         os.seteuid(65534)
     try:
-        (found,) = directory(ALONE, tmp_path)
+        (result,) = directory(ALONE, tmp_path)
     finally:
         os.seteuid(user)
-    assert (found.name, found.verdict) == ("disk", "problem")
-    assert "Permission denied" in found.value
+    assert (result.name, result.verdict) == ("disk", "problem")
+    assert "Permission denied" in result.value
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +123,16 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_ranks_that_do_not_share_the_directory(tmp_path: Path) -> None:
-    elsewhere = two(lambda own: (False, False, "rank 1 on b") if isinstance(own, tuple) else own)
-    found = directory(elsewhere, tmp_path)[1]
-    assert (found.verdict, "rank 1 on b" in found.value) == ("problem", True)
+    elsewhere = two(
+        lambda value: (False, False, "rank 1 on b") if isinstance(value, tuple) else value
+    )
+    result = directory(elsewhere, tmp_path)[1]
+    assert (result.verdict, "rank 1 on b" in result.value) == ("problem", True)
 
 
 def test_a_lock_that_only_this_machine_keeps(tmp_path: Path) -> None:
-    elsewhere = two(lambda own: (True, False, "rank 1 on b") if isinstance(own, tuple) else own)
-    found = directory(elsewhere, tmp_path)[1]
-    assert (found.verdict, "rank 1 on b" in found.value) == ("warning", True)
+    elsewhere = two(
+        lambda value: (True, False, "rank 1 on b") if isinstance(value, tuple) else value
+    )
+    result = directory(elsewhere, tmp_path)[1]
+    assert (result.verdict, "rank 1 on b" in result.value) == ("warning", True)

@@ -19,23 +19,23 @@ def test_the_updates_are_those_of_torch() -> None:
     stay.
     """
     torch.manual_seed(1)
-    ours = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3), nn.LayerNorm(3))
-    theirs = copy.deepcopy(ours)
+    our_model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3), nn.LayerNorm(3))
+    their_model = copy.deepcopy(our_model)
     optimizer = adamw(
-        AdamWConfig(beta2=0.95, epsilon=1e-6, weight_decay=0.3), parameters=ours.parameters()
+        AdamWConfig(beta2=0.95, epsilon=1e-6, weight_decay=0.3), parameters=our_model.parameters()
     )
-    matrices = [theirs[0].weight, theirs[1].weight]
-    vectors = [theirs[1].bias, theirs[2].weight, theirs[2].bias]
+    matrices = [their_model[0].weight, their_model[1].weight]
+    vectors = [their_model[1].bias, their_model[2].weight, their_model[2].bias]
     groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     expected = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.3)
     for step in range(5):
-        for model, each in ((ours, optimizer), (theirs, expected)):
+        for model, stepped in ((our_model, optimizer), (their_model, expected)):
             model(torch.arange(7)).square().sum().backward()
-            for group in each.param_groups:
+            for group in stepped.param_groups:
                 group["lr"] = 0.01 * step
-            each.step()
-            each.zero_grad()
-    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            stepped.step()
+            stepped.zero_grad()
+    for mine, other in zip(our_model.parameters(), their_model.parameters(), strict=True):
         torch.testing.assert_close(mine, other)
 
 

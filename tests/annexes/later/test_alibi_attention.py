@@ -46,7 +46,7 @@ def test_causal_biases_are_those_of_another_implementation() -> None:
 def test_both_directions_have_one_slope(heads: int) -> None:
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, heads, 6, 4)
-    found = AlibiAttention(AlibiAttentionConfig())(query, key, value, AttentionMask())
+    output = AlibiAttention(AlibiAttentionConfig())(query, key, value, AttentionMask())
     for h in range(heads):
         slope = 2 ** (-8 * (h + 1) / heads)
         for i in range(6):
@@ -55,4 +55,4 @@ def test_both_directions_have_one_slope(heads: int) -> None:
                 for j in range(6)
             ]
             expected = sum(e[j] / sum(e) * value[0, h, j] for j in range(6))
-            torch.testing.assert_close(found[0, h, i], expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(output[0, h, i], expected, rtol=1e-4, atol=1e-5)

@@ -24,13 +24,13 @@ def test_the_rates_are_those_of_torch() -> None:
         [schedule.peak * step / 5 for step in range(1, 6)]
     )
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=schedule.peak)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(
+    torch_schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
         optimizer, T_max=15, eta_min=schedule.peak / 4
     )
     for step in range(5, 21):
-        assert schedule(step) == pytest.approx(theirs.get_last_lr()[0])
+        assert schedule(step) == pytest.approx(torch_schedule.get_last_lr()[0])
         optimizer.step()
-        theirs.step()
+        torch_schedule.step()
     assert schedule(20) == schedule(10**6) == pytest.approx(schedule.peak / 4)
 
 

@@ -69,11 +69,11 @@ def test_every_parameter_is_in_one_part(model: str) -> None:
     network = model_of(model=model)
     parts = network.parts()
     assert list(parts) == ["embeddings", "encoder", "decoder"]
-    found = Counter(
+    counts = Counter(
         id(weight) for part in parts.values() for module in part for weight in module.parameters()
     )
     for name, parameter in network.named_parameters():
-        assert found[id(parameter)] == (0 if name.startswith("output") else 1), name
+        assert counts[id(parameter)] == (0 if name.startswith("output") else 1), name
 
 
 def test_a_model_of_a_plug_in_names_its_parts() -> None:

@@ -17,13 +17,13 @@ def linear_decay(warmup: int, end: int, scale: float = 1.0) -> LinearDecay:
 def test_the_rates_are_those_of_torch() -> None:
     schedule = linear_decay(warmup=5, end=20, scale=2.0)
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=schedule.peak)
-    theirs = torch.optim.lr_scheduler.LinearLR(
+    torch_schedule = torch.optim.lr_scheduler.LinearLR(
         optimizer, start_factor=1.0, end_factor=1e-12, total_iters=16
     )
     for step in range(5, 21):
-        assert schedule(step) == pytest.approx(theirs.get_last_lr()[0], abs=1e-9)
+        assert schedule(step) == pytest.approx(torch_schedule.get_last_lr()[0], abs=1e-9)
         optimizer.step()
-        theirs.step()
+        torch_schedule.step()
 
 
 def test_a_decay_inside_the_warmup_is_refused() -> None:

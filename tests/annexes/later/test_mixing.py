@@ -22,11 +22,11 @@ from nmt_cli.errors import UsageError
 def corpus(*parts: tuple[str, int, float], data: str = "/home/data") -> Any:
     """A corpus with parts of these prefixes, sizes and weights."""
     ends = np.cumsum([size for _, size, _ in parts]).tolist()
-    made = [
+    text_parts = [
         Part(end - size, end, weight, Path(data), prefix)
         for end, (prefix, size, weight) in zip(ends, parts, strict=True)
     ]
-    return SimpleNamespace(parts=made)
+    return SimpleNamespace(parts=text_parts)
 
 
 def mixture(
@@ -34,21 +34,23 @@ def mixture(
 ) -> list[tuple[int, list[float]]]:
     """The first epoch of each stage, and the weights of the parts in it."""
     mixing = Mixing(MixingConfig(temperature, tuple(stages)), corpus=corpus)
-    own = [part.weight for part in corpus.parts]
-    return [(begin, mixing.weights(begin, own)) for begin in mixing.begins]
+    part_weights = [part.weight for part in corpus.parts]
+    return [
+        (first_epoch, mixing.weights(first_epoch, part_weights)) for first_epoch in mixing.begins
+    ]
 
 
 NOISY = corpus(("corpus/bt", 4000, 1), ("corpus/clean", 1000, 2))
 
 
 def test_stages() -> None:
-    found = mixture(NOISY, 1.0, ["bt clean until 2", "bt*0.5 clean*3 until 5", "clean"])
-    assert found == [(0, [1, 2]), (2, [0.5, 6]), (5, [0, 2])]
+    stages = mixture(NOISY, 1.0, ["bt clean until 2", "bt*0.5 clean*3 until 5", "clean"])
+    assert stages == [(0, [1, 2]), (2, [0.5, 6]), (5, [0, 2])]
     mixing = Mixing(
         MixingConfig(1.0, ("bt clean until 2", "bt*0.5 clean*3 until 5", "clean")), corpus=NOISY
     )
     assert [mixing.weights(epoch, [1, 2]) for epoch in (1, 2, 4, 5, 99)] == [
-        found[stage][1] for stage in (0, 1, 1, 2, 2)
+        stages[stage][1] for stage in (0, 1, 1, 2, 2)
     ]
     assert mixing.lines(9) == [
         "epochs 1 to 2: bt x 1 (4,000 pairs), clean x 2 (2,000 pairs)",
@@ -66,23 +68,26 @@ def test_shares_by_temperature(parts: list[tuple[int, int]], temperature: float)
     keeps its size.
     """
     text = corpus(*((f"part-{i}", size, weight) for i, (size, weight) in enumerate(parts)))
-    ((begin, weights),) = mixture(text, temperature, ())
+    ((first_epoch, weights),) = mixture(text, temperature, ())
     amounts = np.array([size for size, _ in parts]) * weights
-    own = np.array([size * weight for size, weight in parts])
-    expected = (own / own.sum()) ** (1 / temperature)
-    assert begin == 0
-    assert amounts / own.sum() == pytest.approx(expected / expected.sum())
+    plain_shares = np.array([size * weight for size, weight in parts])
+    expected = (plain_shares / plain_shares.sum()) ** (1 / temperature)
+    assert first_epoch == 0
+    assert amounts / plain_shares.sum() == pytest.approx(expected / expected.sum())
     lengths = np.full(sum(size for size, _ in parts), 9)
     mixing = Mixing(MixingConfig(temperature), corpus=text)
-    assert BatchPlan(lengths, lengths, 100, 1, text.parts, changes=[mixing]).size() == own.sum()
+    assert (
+        BatchPlan(lengths, lengths, 100, 1, text.parts, changes=[mixing]).size()
+        == plain_shares.sum()
+    )
 
 
 def test_a_temperature_in_each_stage() -> None:
     """Of the parts that the stage uses. An infinite one would make them equal."""
-    found = mixture(NOISY, 1e9, ["clean until 1", "bt clean"])
-    assert [begin for begin, _ in found] == [0, 1]
-    assert found[0][1] == pytest.approx([0, 2])
-    assert found[1][1] == pytest.approx([3000 / 4000, 3])
+    stages = mixture(NOISY, 1e9, ["clean until 1", "bt clean"])
+    assert [first_epoch for first_epoch, _ in stages] == [0, 1]
+    assert stages[0][1] == pytest.approx([0, 2])
+    assert stages[1][1] == pytest.approx([3000 / 4000, 3])
 
 
 def test_names() -> None:

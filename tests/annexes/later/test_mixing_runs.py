@@ -66,8 +66,8 @@ def test_stages_are_resumed_exactly(nmt: Run, data: Path, tmp_path: Path) -> Non
         assert nmt(*given, "--max-steps", step, "--out", run)[0] == 0
         assert nmt("train", "--resume", run, "--max-steps", step + 1)[0] == 0
         assert nmt(*given, "--max-steps", 1000, "--max-epochs", 4, "--out", run)[0] == 0
-        found = checkpoint.load_weights(checkpoint.locate(run))
-        assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+        weights = checkpoint.load_weights(checkpoint.locate(run))
+        assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
     code, _, err = nmt(
         "train", data, *TINY, "--mix-temperature", 5, "--max-epochs", 9, "--out", tmp_path / "whole"
     )

@@ -51,19 +51,19 @@ def raw_weights(folder: Path) -> dict[str, Tensor]:
 def test_it_is_that_of_torch_after_its_first_steps() -> None:
     model = nn.Linear(5, 3)
     run: Any = SimpleNamespace(model=model)
-    ours = MovingAverage(MovingAverageConfig(DECAY), run)
+    our_average = MovingAverage(MovingAverageConfig(DECAY), run)
     for step in range(1, 5):
-        ours.updated(step)
-    theirs = AveragedModel(model, avg_fn=get_ema_avg_fn(DECAY))
-    theirs.update_parameters(model)  # the first time, it copies
+        our_average.updated(step)
+    their_average = AveragedModel(model, avg_fn=get_ema_avg_fn(DECAY))
+    their_average.update_parameters(model)  # the first time, it copies
     for step in range(5, 12):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.randn_like(parameter))
-        ours.updated(step)
-        theirs.update_parameters(model)
-    for name, parameter in theirs.module.named_parameters():
-        torch.testing.assert_close(ours.average[name], parameter.detach())
+        our_average.updated(step)
+        their_average.update_parameters(model)
+    for name, parameter in their_average.module.named_parameters():
+        torch.testing.assert_close(our_average.average[name], parameter.detach())
 
 
 def test_training_is_as_without_it_and_checkpoints_have_the_average(
@@ -102,10 +102,10 @@ def test_a_run_resumes_bit_for_bit(
         run(tiny_data, averaged, ema_decay=DECAY, compile=False)
     run(tiny_data, tmp_path / "parts", ema_decay=DECAY, max_steps=2, compile=False)
     run(tiny_data, tmp_path / "parts", ema_decay=DECAY, compile=False)
-    found, expected = contents(tmp_path / "parts"), contents(averaged)
-    assert found.pop("config.json")
+    resumed, expected = contents(tmp_path / "parts"), contents(averaged)
+    assert resumed.pop("config.json")
     assert expected.pop("config.json")
-    assert found == expected
+    assert resumed == expected
 
 
 def test_validation_is_of_the_average(averaged: Path, tiny_data: Path) -> None:

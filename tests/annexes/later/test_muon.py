@@ -26,11 +26,13 @@ SHAPES = [(8, 8), (24, 8), (8, 24), (8, 8), (24, 8), (3, 4, 5), (7,)]
 def test_the_steps_are_those_of_torch() -> None:
     """Of torch's Muon for matrices, and of its AdamW for the others, at a rate that changes."""
     torch.manual_seed(1)
-    ours = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
-    theirs = copy.deepcopy(ours)
+    our_parameters = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+    their_parameters = copy.deepcopy(our_parameters)
     settings = {"beta2": 0.95, "epsilon": 1e-6, "weight_decay": 0.3}
-    optimizer = muon(MuonConfig(**settings, momentum=0.9, matrix_rate=3.0), parameters=ours)
-    matrices, others = theirs[:-2], theirs[-2:]
+    optimizer = muon(
+        MuonConfig(**settings, momentum=0.9, matrix_rate=3.0), parameters=our_parameters
+    )
+    matrices, others = their_parameters[:-2], their_parameters[-2:]
     expected = [
         torch.optim.Muon(
             matrices, lr=0.0, weight_decay=0.3, momentum=0.9, adjust_lr_fn="match_rms_adamw"
@@ -39,17 +41,17 @@ def test_the_steps_are_those_of_torch() -> None:
         torch.optim.AdamW(others[1:], lr=0.0, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.0),
     ]
     for step in range(5):
-        for mine, other in zip(ours, theirs, strict=True):
+        for mine, other in zip(our_parameters, their_parameters, strict=True):
             mine.grad, other.grad = (
                 torch.randn(mine.shape, generator=torch.manual_seed(step)) for _ in range(2)
             )
         for group in optimizer.param_groups:
             group["lr"] = 0.01 * step
-        for each, factor in zip(expected, (3.0, 1.0, 1.0), strict=True):
-            each.param_groups[0]["lr"] = 0.01 * step * factor
-            each.step()
+        for torch_optimizer, factor in zip(expected, (3.0, 1.0, 1.0), strict=True):
+            torch_optimizer.param_groups[0]["lr"] = 0.01 * step * factor
+            torch_optimizer.step()
         optimizer.step()
-    for mine, other in zip(ours, theirs, strict=True):
+    for mine, other in zip(our_parameters, their_parameters, strict=True):
         torch.testing.assert_close(mine, other)
 
 
@@ -67,10 +69,10 @@ def test_a_step_has_singular_values_near_one(
     """
     gradient = torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     u, values, v = torch.linalg.svd(gradient[0], full_matrices=False)
-    found = u.mT @ orthogonalised(gradient)[0].float() @ v.mT
-    large = found.diagonal()[values > 0.05 * values.norm()]
+    diagonal = u.mT @ orthogonalised(gradient)[0].float() @ v.mT
+    large = diagonal.diagonal()[values > 0.05 * values.norm()]
     assert ((large > 0.6) & (large < 1.3)).all()
-    assert (found - found.diagonal().diag()).abs().max() < 0.1
+    assert (diagonal - diagonal.diagonal().diag()).abs().max() < 0.1
 
 
 @pytest.mark.parametrize("separate", [False, True])

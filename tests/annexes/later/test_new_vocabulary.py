@@ -69,38 +69,40 @@ def test_rows_are_matched_by_piece(model: str, before: bool, after: bool) -> Non
     """And all other weights are those of the checkpoint."""
     old, new = task_of("abcdefxyz", "abcdefuvw", before), task_of("zyxcbamn", "wcbapqaz", after)
     config, former = model_of(model, old, 1)
-    _, found = model_of(model, new, 2)
+    _, new_model = model_of(model, new, 2)
     _, initial = model_of(model, new, 2)
     lines: list[str] = []
     origin = Origin({"path": "checkpoint"}, checkpoint.weights_of(former), old)
     checkpoint.assign_weights(
-        found, weights_for(found, new, config, origin, lines.append), "checkpoint"
+        new_model, weights_for(new_model, new, config, origin, lines.append), "checkpoint"
     )
     biases = ["output_bias"] if model == "transformer" else ["output.weight"]
     embeddings = [("source_embedding.weight", "source"), ("target_embedding.weight", "target")]
     for name, side in [*embeddings, *((name, "target") for name in biases)]:
-        theirs = rows_by_piece(former, old, name, side)
+        former_rows = rows_by_piece(former, old, name, side)
         if (
             "embedding" in name and not after and model == "transformer"
         ):  # one matrix: of both sides, the target first
-            theirs = {
+            former_rows = {
                 piece: row
-                for each in embeddings
-                for piece, row in rows_by_piece(former, old, *each).items()
+                for model_of_rows in embeddings
+                for piece, row in rows_by_piece(former, old, *model_of_rows).items()
             }
-        ours, start = (rows_by_piece(each, new, name, side) for each in (found, initial))
-        for piece, row in ours.items():
-            assert torch.equal(row, theirs.get(piece, start[piece])), (name, piece)
-        assert {*ours} & {*theirs} > {*SPECIAL_SYMBOLS, "a", "b", "c"}
+        new_rows, start = (
+            rows_by_piece(model_of_rows, new, name, side) for model_of_rows in (new_model, initial)
+        )
+        for piece, row in new_rows.items():
+            assert torch.equal(row, former_rows.get(piece, start[piece])), (name, piece)
+        assert {*new_rows} & {*former_rows} > {*SPECIAL_SYMBOLS, "a", "b", "c"}
     rows = {
         name
-        for each, task in ((config, old), (config, new))
-        for name, _ in vocabulary_rows(each, task).values()
+        for model_of_rows, task in ((config, old), (config, new))
+        for name, _ in vocabulary_rows(model_of_rows, task).values()
     }
-    others = [name for name, _ in found.named_parameters() if name not in rows]
+    others = [name for name, _ in new_model.named_parameters() if name not in rows]
     assert len(others) > 5
     assert all(
-        torch.equal(found.get_parameter(name), former.get_parameter(name)) for name in others
+        torch.equal(new_model.get_parameter(name), former.get_parameter(name)) for name in others
     )
     assert [line.split()[3] for line in lines if "taken over" in line] == (
         ["source", "target"] if after else ["joint"]
@@ -165,8 +167,8 @@ def test_it_must_be_asked_for_and_is_resumed(
         shutil.rmtree(run / "checkpoints")
         code, err = train(*again)
         assert (code, "pieces taken over; " in err) == (0, True), err
-        found = checkpoint.load_weights(checkpoint.locate(run))
-        assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+        weights = checkpoint.load_weights(checkpoint.locate(run))
+        assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
     shutil.rmtree(tmp_path / "origin")
     assert train("--resume", run, "--max-steps", 3)[0] == 0
 

@@ -87,11 +87,11 @@ def test_typos_keep_words_markup_and_what_is_no_letter(text: str, seed: int) -> 
     """A typo changes the length by one at most, and there is one for each 20 characters, where
     there are letters.
     """
-    found = changed("typos", text, seed)
+    noisy = changed("typos", text, seed)
     typos = max(1, len(text) // CHARACTERS_PER_TYPO)
-    assert [c for c in found if not c.isalpha()] == [c for c in text if not c.isalpha()]
-    assert abs(len(found) - len(text)) <= typos
-    assert len(found.split()) == len(text.split())
+    assert [c for c in noisy if not c.isalpha()] == [c for c in text if not c.isalpha()]
+    assert abs(len(noisy) - len(text)) <= typos
+    assert len(noisy.split()) == len(text.split())
 
 
 @given(texts, st.integers(0, 1000))
@@ -102,20 +102,20 @@ def test_typos_of_decomposed_text_are_of_whole_letters(text: str, seed: int) -> 
 
 def test_each_typo_is_as_frequent_as_another() -> None:
     """Of `As` the first letter is changed, because another one follows it."""
-    found = Counter(changed("typos", "As", seed) for seed in range(4000))
-    assert set(found) == {"sA", "AAs", "Ss", "s"}  # beside A on the keyboard is S alone
-    assert all(abs(count - 1000) < 4 * math.sqrt(4000 * 3 / 16) for count in found.values())
+    counts = Counter(changed("typos", "As", seed) for seed in range(4000))
+    assert set(counts) == {"sA", "AAs", "Ss", "s"}  # beside A on the keyboard is S alone
+    assert all(abs(count - 1000) < 4 * math.sqrt(4000 * 3 / 16) for count in counts.values())
     assert {changed("typos", "ds", seed) for seed in range(200)} == {"sd", "dds", "ss", "fs", "s"}
 
 
 def test_kinds_are_as_frequent_as_asked() -> None:
     noise = parsed("upper=0.3,title=0.5,typos=0.1,no_final_stop=0.9")
-    lines, found = 20_000, Counter[str]()
+    lines, counts = 20_000, Counter[str]()
     for seed in range(lines):
         kinds = drawn(noise, Random(seed))
         assert not {"upper", "title"} <= set(kinds)
-        found.update(kinds)
+        counts.update(kinds)
     for kind, share in noise.items():
-        assert abs(found[kind] - lines * share) < 4 * math.sqrt(lines * share * (1 - share)), kind
+        assert abs(counts[kind] - lines * share) < 4 * math.sqrt(lines * share * (1 - share)), kind
     assert drawn(parsed(""), Random(1)) == []
     assert drawn(parsed("typos=1,upper=1"), Random(1)) == ["typos", "upper"]

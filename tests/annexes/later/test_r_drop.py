@@ -52,7 +52,7 @@ def test_it_is_the_plain_loss(model: Any, alpha: float) -> None:
     torch.manual_seed(9)
     first, second = (model(batch.source, batch.target_in) for _ in range(2))
     real = batch.target_out != PAD
-    both = [each[real].log_softmax(1) for each in (first, second)]
+    both = [logits[real].log_softmax(1) for logits in (first, second)]
     entropies = [
         F.cross_entropy(p, batch.target_out[real], reduction="sum", label_smoothing=0.1)
         for p in both
@@ -61,7 +61,7 @@ def test_it_is_the_plain_loss(model: Any, alpha: float) -> None:
     divergences = [F.kl_div(p, q, reduction="sum", log_target=True) for p, q in (both, both[::-1])]
     assert min(divergences) > 0.1
     expected = (sum(entropies) + alpha * sum(divergences) / 2) / 2  # half of the paper's
-    theirs = gradients(model, expected)
+    expected_gradients = gradients(model, expected)
     for chunk in (4, 20, 4096):
         torch.manual_seed(9)
         criterion = RDrop(RDropConfig(r_drop_alpha=alpha))
@@ -70,7 +70,9 @@ def test_it_is_the_plain_loss(model: Any, alpha: float) -> None:
         torch.testing.assert_close(loss.total, expected)
         torch.testing.assert_close(loss.nll, sum(nlls) / 2)
         assert not loss.nll.requires_grad
-        torch.testing.assert_close(gradients(model, loss.total), theirs, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            gradients(model, loss.total), expected_gradients, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_validation_is_cross_entropy(model: Any) -> None:

@@ -59,13 +59,13 @@ def test_it_is_full_attention_with_a_band_mask(
     neighbourhoods.
     """
     mask = AttentionMask(None if lengths is None else padding_of(lengths, n), causal)
-    ours, theirs = drawn(n, seed), drawn(n, seed)
-    out, expected = restricted(r)(*ours, mask), banded(*theirs, r, mask)
+    our_inputs, their_inputs = drawn(n, seed), drawn(n, seed)
+    out, expected = restricted(r)(*our_inputs, mask), banded(*their_inputs, r, mask)
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed))
     (out * weight).sum().backward()
     (expected * weight).sum().backward()
-    for mine, reference in zip(ours, theirs, strict=True):
+    for mine, reference in zip(our_inputs, their_inputs, strict=True):
         torch.testing.assert_close(mine.grad, reference.grad, rtol=1e-4, atol=1e-5)
 
 
@@ -86,6 +86,6 @@ def test_the_window_of_bins_is_as_wide(r: int, causal: bool) -> None:
     kernel, qkv = restricted(r), drawn(17)
     bins = Bins(torch.ones(B, 17, dtype=torch.long), torch.arange(17).repeat(B))
     rows = [tensor.transpose(1, 2).flatten(0, 1) for tensor in qkv]  # [B * n, H, WIDTH]
-    found = layout_of(bins, bins, causal).attend(kernel, *rows)
+    output = layout_of(bins, bins, causal).attend(kernel, *rows)
     expected = kernel(*qkv, AttentionMask(causal=causal)).transpose(1, 2).flatten(0, 1)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)

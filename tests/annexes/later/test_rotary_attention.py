@@ -46,8 +46,8 @@ def test_it_is_full_attention_of_rotated_queries_and_keys() -> None:
     kernel = RotaryAttention(RotaryAttentionConfig(), d_k=4, d_v=4)
     query, key, value = torch.randn(3, 6, 2, 4)
     turned = [
-        torch.stack([rotated(each[i], torch.tensor(i)) for i in range(6)], 1)[None]
-        for each in (query, key)
+        torch.stack([rotated(heads[i], torch.tensor(i)) for i in range(6)], 1)[None]
+        for heads in (query, key)
     ]
     expected = F.scaled_dot_product_attention(*turned, value.transpose(0, 1), is_causal=True)[
         0
@@ -56,7 +56,7 @@ def test_it_is_full_attention_of_rotated_queries_and_keys() -> None:
     torch.testing.assert_close(padded[0], expected)
     past = Past(torch.empty(1, 2, 0, 4), torch.empty(1, 2, 0, 4))
     for i in range(6):
-        new = (each[i : i + 1] for each in (query, key, value))
+        new = (heads[i : i + 1] for heads in (query, key, value))
         torch.testing.assert_close(past.attend(kernel, *new), expected[i : i + 1])
 
 

@@ -50,11 +50,15 @@ def listed(pairs: Pairs, count: int) -> list[list[list[int]]]:
 
 def test_they_depend_on_seed_epoch_and_sentence_alone(tiny_data: Path) -> None:
     task, corpus = opened(tiny_data)
-    made = variants(task, **BOTH)
-    first = drawn(made, corpus, 3, [5, 6, 7, 8])
-    assert drawn(made, corpus, 3, [8, 1, 6]) == [first[3], drawn(made, corpus, 3, [1])[0], first[1]]
+    both_variants = variants(task, **BOTH)
+    first = drawn(both_variants, corpus, 3, [5, 6, 7, 8])
+    assert drawn(both_variants, corpus, 3, [8, 1, 6]) == [
+        first[3],
+        drawn(both_variants, corpus, 3, [1])[0],
+        first[1],
+    ]
     for other in (
-        drawn(made, corpus, 4, [5, 6, 7, 8]),
+        drawn(both_variants, corpus, 4, [5, 6, 7, 8]),
         drawn(variants(task, 2, **BOTH), corpus, 3, [5, 6, 7, 8]),
     ):
         assert other != first
@@ -64,11 +68,11 @@ def test_a_sampled_sentence_has_the_same_text(tiny_data: Path) -> None:
     task, corpus = opened(tiny_data)
     source, target = task.vocabularies()
     sentences = list(range(200))
-    found = drawn(variants(task, bpe_dropout=0.2), corpus, 0, sentences)
+    ids = drawn(variants(task, bpe_dropout=0.2), corpus, 0, sentences)
     plain = [[corpus.source(i).tolist(), corpus.target(i).tolist()] for i in sentences]
-    texts = [[(source.decode(a), target.decode(b)) for a, b in pairs] for pairs in (found, plain)]
+    texts = [[(source.decode(a), target.decode(b)) for a, b in pairs] for pairs in (ids, plain)]
     assert texts[0] == texts[1]
-    assert sum(a != b for a, b in zip(found, plain, strict=True)) > 100
+    assert sum(a != b for a, b in zip(ids, plain, strict=True)) > 100
 
 
 def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
@@ -77,30 +81,41 @@ def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
     """
     task, corpus = opened(tiny_data)
     lengths = corpus.source_lengths, corpus.target_lengths
-    made = variants(task, **BOTH)
-    plan = BatchPlan(*lengths, 500, 1, changes=[made])
+    both_variants = variants(task, **BOTH)
+    plan = BatchPlan(*lengths, 500, 1, changes=[both_variants])
     of_ranks = []
     for rank in range(3):
         world = World(rank, 3, torch.device("cpu"))
         with Updates(corpus, plan, world, micro_batches=4).following(4, 1, 2) as following:  # type: ignore[arg-type]
             of_ranks.append([next(following) for _ in range(3)])
-    for own in zip(*of_ranks, strict=True):
+    for rank_updates in zip(*of_ranks, strict=True):
         assert all(
             (a == b).all()
-            for each in own
-            for a, b in zip(each.lengths, own[0].lengths, strict=True)
+            for micro_batch in rank_updates
+            for a, b in zip(micro_batch.lengths, rank_updates[0].lengths, strict=True)
         )
-        drawn_here = made.text(1, own[0].sentences, Selection(corpus, own[0].sentences))
-        assert own[0].lengths[1].tolist() == drawn_here.target_lengths.tolist()
-        batches = [each.batch for update in own for each in update.share if each.weight]
-        source, target = (int(lengths.sum()) for lengths in own[0].lengths)
+        drawn_here = both_variants.text(
+            1, rank_updates[0].sentences, Selection(corpus, rank_updates[0].sentences)
+        )
+        assert rank_updates[0].lengths[1].tolist() == drawn_here.target_lengths.tolist()
+        batches = [
+            micro_batch.batch
+            for update in rank_updates
+            for micro_batch in update.share
+            if micro_batch.weight
+        ]
+        source, target = (int(lengths.sum()) for lengths in rank_updates[0].lengths)
         assert (sum(int((batch.source > 0).sum()) for batch in batches)) == source
         assert (
             sum(batch.num_tokens for batch in batches)
             == target
-            > plan.target_tokens(own[0].sentences)
+            > plan.target_tokens(rank_updates[0].sentences)
         )
-        weights = [each.batch.num_tokens * each.weight for update in own for each in update.share]
+        weights = [
+            micro_batch.batch.num_tokens * micro_batch.weight
+            for update in rank_updates
+            for micro_batch in update.share
+        ]
         assert sum(weights) == pytest.approx(1)
 
 
@@ -109,11 +124,11 @@ def test_a_run_with_both_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) ->
         tiny_run.run(tiny_data, tmp_path / "parts", max_steps=steps, log_every=1, **BOTH)
     tiny_run.run(tiny_data, tmp_path / "whole", log_every=1, **BOTH)
     last = "checkpoints/step-00000012/"
-    expected, found = (
+    expected, resumed = (
         {k: v for k, v in contents(tmp_path / run).items() if last in k}
         for run in ("whole", "parts")
     )
-    assert expected == found
+    assert expected == resumed
     assert (
         tiny_run.metrics(tmp_path / "parts")[-1]["loss"]
         == tiny_run.metrics(tmp_path / "whole")[-1]["loss"]
@@ -122,9 +137,9 @@ def test_a_run_with_both_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def task() -> TranslationTask:
-    made = TranslationTask(TranslationConfig("en", "de", vocab_size=14))
-    made.learn([("ab AB.", "ab AB.")])
-    return made
+    new_task = TranslationTask(TranslationConfig("en", "de", vocab_size=14))
+    new_task.learn([("ab AB.", "ab AB.")])
+    return new_task
 
 
 def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) -> None:
@@ -133,11 +148,11 @@ def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) ->
     pairs = Drawn(
         ragged([source.encode(a) for a, _ in texts]), ragged([target.encode(b) for _, b in texts])
     )
-    found = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), pairs, 0, list(range(len(texts))))
+    ids = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), pairs, 0, list(range(len(texts))))
     plain = [[source.encode(a), target.encode(b)] for a, b in texts]
-    assert [UNK in a + b for a, b in found] == [True, True, False, False] * 25
-    assert all(a == b for i, (a, b) in enumerate(zip(found, plain, strict=True)) if i % 4 < 2)
-    decoded = {(source.decode(a), target.decode(b)) for a, b in found[2::4]}
+    assert [UNK in a + b for a, b in ids] == [True, True, False, False] * 25
+    assert all(a == b for i, (a, b) in enumerate(zip(ids, plain, strict=True)) if i % 4 < 2)
+    decoded = {(source.decode(a), target.decode(b)) for a, b in ids[2::4]}
     assert {("ab ab", "ab B."), ("AB AB", "AB B."), ("ba ab", "ab B.")} <= decoded
     # A typo may give an unknown letter, such as the v beside the b. Then all of the pair stays.
     assert all(set(a + b) <= set("abAB .") for a, b in decoded)
@@ -149,7 +164,7 @@ def test_settings_that_do_not_fit(task: TranslationTask) -> None:
     words = TranslationTask(TranslationConfig("en", "de", subwords="none"))
     words.learn([("ab ba aab", "bab aa")])
     parsing = ParsingTask(ParsingConfig())
-    for made, settings, message in (
+    for refused_task, settings, message in (
         (
             unigram,
             {"bpe_dropout": 0.1},
@@ -169,6 +184,6 @@ def test_settings_that_do_not_fit(task: TranslationTask) -> None:
         (parsing, {"noise": "typos=0.1"}, "are for text, not for the task parsing"),
     ):
         with pytest.raises(UsageError) as refused:
-            variants(made, **settings)
+            variants(refused_task, **settings)
         assert message in str(refused.value)
     variants(unigram, unigram_sampling=0.1, noise="typos=0.1")

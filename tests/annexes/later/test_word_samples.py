@@ -128,20 +128,20 @@ def test_bpe_leaves_out_merges_with_their_probability() -> None:
     merges = set(vocabulary.pieces(range(4, 9))) - set("▁ab")
     assert len(merges) == 2
     half = next(piece for piece in merges if len(piece) == 2)
-    found = drawn(vocabulary, "ab", 0.2)
+    frequencies = drawn(vocabulary, "ab", 0.2)
     partly = tuple("▁ab".replace(half, f" {half} ").split())
-    assert set(found) == {("▁ab",), partly, tuple("▁ab")}
-    assert near(found["▁ab",], 0.8 * 0.8)
-    assert near(found[partly], 0.8 * 0.2)
-    assert near(found[tuple("▁ab")], 0.2)
+    assert set(frequencies) == {("▁ab",), partly, tuple("▁ab")}
+    assert near(frequencies["▁ab",], 0.8 * 0.8)
+    assert near(frequencies[partly], 0.8 * 0.2)
+    assert near(frequencies[tuple("▁ab")], 0.2)
 
 
 def segmentations(text: str, pieces: dict[str, float]) -> Iterator[tuple[str, ...]]:
     for cuts in itertools.product([False, True], repeat=len(text) - 1):
         ends = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(text)]
-        found = tuple(text[first:end] for first, end in itertools.pairwise(ends))
-        if all(piece in pieces for piece in found):
-            yield found
+        cut_text = tuple(text[first:end] for first, end in itertools.pairwise(ends))
+        if all(piece in pieces for piece in cut_text):
+            yield cut_text
 
 
 @pytest.mark.parametrize("power", [0.2, 1.0])
@@ -150,14 +150,15 @@ def test_unigram_segmentations_are_drawn_by_their_probability_to_a_power(power: 
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
     pieces = {processor.id_to_piece(i): processor.get_score(i) for i in range(4, len(vocabulary))}
     weights = {
-        found: math.exp(power * sum(pieces[p] for p in found))
-        for found in segmentations("▁slowest", pieces)
+        segmentation: math.exp(power * sum(pieces[p] for p in segmentation))
+        for segmentation in segmentations("▁slowest", pieces)
     }
     assert len(weights) > 4
-    found = drawn(vocabulary, "slowest", power)
-    assert set(found) <= set(weights)
+    frequencies = drawn(vocabulary, "slowest", power)
+    assert set(frequencies) <= set(weights)
     assert all(
-        near(found[each], weight / sum(weights.values())) for each, weight in weights.items()
+        near(frequencies[segmentation], weight / sum(weights.values()))
+        for segmentation, weight in weights.items()
     )
 
 
@@ -182,7 +183,7 @@ def test_bpe_draws_as_often_as_the_algorithm_of_the_paper(left_out: float) -> No
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
     scores = {processor.id_to_piece(i): processor.get_score(i) for i in range(4, len(vocabulary))}
     random = Random(2)
-    theirs = Counter(
+    their_counts = Counter(
         tuple(
             piece
             for word in ("▁slowest", "▁lower")
@@ -190,10 +191,13 @@ def test_bpe_draws_as_often_as_the_algorithm_of_the_paper(left_out: float) -> No
         )
         for _ in range(DRAWS)
     )
-    ours = drawn(vocabulary, "slowest lower", left_out)
-    assert len(ours) > 10
-    for each in theirs | ours:
-        assert near(theirs[each], ours[each] / DRAWS, 6) or max(theirs[each], ours[each]) < 30
+    our_counts = drawn(vocabulary, "slowest lower", left_out)
+    assert len(our_counts) > 10
+    for segmentation in their_counts | our_counts:
+        assert (
+            near(their_counts[segmentation], our_counts[segmentation] / DRAWS, 6)
+            or max(their_counts[segmentation], our_counts[segmentation]) < 30
+        )
 
 
 def test_sentencepiece_draws_as_often_from_a_unigram_model() -> None:
@@ -203,8 +207,13 @@ def test_sentencepiece_draws_as_often_from_a_unigram_model() -> None:
     vocabulary = learned("unigram", 40)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
     settings = {"out_type": str, "enable_sampling": True, "alpha": 0.3, "nbest_size": -1}
-    theirs = Counter(tuple(processor.encode("slowest lower", **settings)) for _ in range(DRAWS))
-    ours = drawn(vocabulary, "slowest lower", 0.3)
-    assert len(ours) > 10
-    for each in theirs | ours:
-        assert near(theirs[each], ours[each] / DRAWS, 10) or max(theirs[each], ours[each]) < 50
+    their_counts = Counter(
+        tuple(processor.encode("slowest lower", **settings)) for _ in range(DRAWS)
+    )
+    our_counts = drawn(vocabulary, "slowest lower", 0.3)
+    assert len(our_counts) > 10
+    for segmentation in their_counts | our_counts:
+        assert (
+            near(their_counts[segmentation], our_counts[segmentation] / DRAWS, 10)
+            or max(their_counts[segmentation], our_counts[segmentation]) < 50
+        )

@@ -21,8 +21,8 @@ TEXT = st.text(alphabet="ab ä\u0308\u00a0", max_size=9)
 
 
 def only(metric: str, hypotheses: list[str], references: list[str]) -> float:
-    (found,) = score(hypotheses, references, [metric])
-    return found.score
+    (result,) = score(hypotheses, references, [metric])
+    return result.score
 
 
 def test_closed_forms() -> None:
@@ -46,8 +46,8 @@ def test_top_k_counts_the_first_k(k: int, expected: float) -> None:
 
 
 def test_another_metric_scores_the_first_output() -> None:
-    found = score(["a b c d\nx"], ["a b c d"], ["top-1", "exact", "bleu"])
-    assert [each.score for each in found] == [100, 100, 100]
+    scores = score(["a b c d\nx"], ["a b c d"], ["top-1", "exact", "bleu"])
+    assert [result.score for result in scores] == [100, 100, 100]
     # Without top-k a line feed is white space.
     assert only("bleu", ["a\nb c d"], ["a b c d"]) == 100
 
@@ -92,10 +92,11 @@ def test_paired_tests(test: str) -> None:
 
 def test_names_and_signatures() -> None:
     assert [
-        each.metric for each in measures_of([each.metric.upper() for each in MEASURES], "de")
-    ] == [each.metric for each in MEASURES]
-    (found,) = score(["a"], ["a"], ["cer"])
-    assert found.signature.startswith("nrefs:1|norm:nfc|nmt:")
+        measure.metric
+        for measure in measures_of([measure.metric.upper() for measure in MEASURES], "de")
+    ] == [measure.metric for measure in MEASURES]
+    (result,) = score(["a"], ["a"], ["cer"])
+    assert result.signature.startswith("nrefs:1|norm:nfc|nmt:")
 
 
 def read(path: Path) -> list[str]:

@@ -55,12 +55,12 @@ def test_equals_the_official_sample(shared_data: Path) -> None:
     error, and a count of sentences in place of the total of crossing brackets. Nothing else may
     differ."""
     folder = shared_data / "evalb" / "sample"
-    ours = evalb_output(scored(folder, "sample", "sample.prm")).split("\n")
-    theirs = (folder / "sample.rsl").read_text("utf-8").split("\n")
-    ours = [line for line in ours if "FMeasure" not in line]
+    our_lines = evalb_output(scored(folder, "sample", "sample.prm")).split("\n")
+    their_lines = (folder / "sample.rsl").read_text("utf-8").split("\n")
+    our_lines = [line for line in our_lines if "FMeasure" not in line]
     differences = [
         (one.split(), other.split())
-        for one, other in zip(ours, theirs, strict=True)
+        for one, other in zip(our_lines, their_lines, strict=True)
         if one != other
     ]
     for one, other in differences[:-1]:

@@ -58,15 +58,15 @@ def score(nmt: Nmt) -> Score:
 def test_json_agrees_with_the_real_program(shared_data: Path, name: str, score: Score) -> None:
     folder = shared_data / "evalb"
     parameters = folder / "COLLINS.noabort.prm"
-    found, _ = score(
+    report, _ = score(
         folder / f"{name}.tst", "--ref", folder / f"{name}.gld", "--evalb-parameters", parameters
     )
     summary = (
         (folder / f"{name}.COLLINS.noabort.rsl").read_text("utf-8").split("=== Summary ===")[1]
     )
     printed = [float(value) for value in re.findall(r" = +([\d.]+)", summary)]
-    assert [figures[key] for figures in (found, found["short"]) for key in SUMMARY] == printed
-    assert found["cutoff_length"] == 40
+    assert [figures[key] for figures in (report, report["short"]) for key in SUMMARY] == printed
+    assert report["cutoff_length"] == 40
 
 
 def test_the_table_is_the_real_programs(shared_data: Path, nmt: Nmt) -> None:
@@ -91,11 +91,14 @@ def test_too_many_errors_stop(shared_data: Path, nmt: Nmt) -> None:
 def test_warns_if_excluded_sentences_raise_the_score(tmp_path: Path, score: Score) -> None:
     gold = written(tmp_path, "gold", GOLD * 3)
     test = written(tmp_path, "test", f"{GOLD}\n(TOP (S (DT the) (NN dog) (VBZ sleeps) (. .)))\n")
-    found, messages = score(test, "--ref", gold)
-    assert (found["f1"], found["strict"]["f1"]) == (100.0, 46.15)  # 3 of 9 gold and 4 test brackets
-    assert (found["complete_match"], found["strict"]["complete_match"]) == (100.0, 33.33)
-    assert [(error["line"], error["tree"]) for error in found["errors"]] == [(3, "test")]
-    assert not [name for name in found["strict"] if "crossing" in name]
+    report, messages = score(test, "--ref", gold)
+    assert (report["f1"], report["strict"]["f1"]) == (
+        100.0,
+        46.15,
+    )  # 3 of 9 gold and 4 test brackets
+    assert (report["complete_match"], report["strict"]["complete_match"]) == (100.0, 33.33)
+    assert [(error["line"], error["tree"]) for error in report["errors"]] == [(3, "test")]
+    assert not [name for name in report["strict"] if "crossing" in name]
     assert f"{test}:3: words unmatch" in messages
     assert (
         "2 sentences; counted as entirely wrong, F1 is 46.15 and complete match 33.33" in messages
@@ -119,9 +122,9 @@ def test_gold_tags(tmp_path: Path, score: Score) -> None:
     )
     test = written(tmp_path, "test", untagged + "(TOP (S\n")
     for flags, valid, errors in ([], 0, 3), (["--gold-tags"], 1, 2):
-        found, _ = score(test, "--ref", gold, *flags)
-        assert found["valid_sentences"] == valid
-        assert len(found["errors"]) + found["skipped_sentences"] == errors
+        report, _ = score(test, "--ref", gold, *flags)
+        assert report["valid_sentences"] == valid
+        assert len(report["errors"]) + report["skipped_sentences"] == errors
 
 
 def test_an_error_in_the_gold_file_names_it(tmp_path: Path, score: Score) -> None:

@@ -116,12 +116,12 @@ def test_a_whole_treebank_of_files(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     seen: list[int] = []
-    found = list(ParsingTask(ParsingConfig()).read(str(tmp_path / "wsj"), seen.append))
-    assert [(e.source, e.target) for e in found] == [
+    trees = list(ParsingTask(ParsingConfig()).read(str(tmp_path / "wsj"), seen.append))
+    assert [(e.source, e.target) for e in trees] == [
         ("a", "(TOP (NP (NN a)))"),
         ("b", "(TOP (S (NP (NN b))))"),
     ]
-    assert found[1].place == f"{tmp_path}/wsj/02/b.mrg:1"
+    assert trees[1].place == f"{tmp_path}/wsj/02/b.mrg:1"
     assert sum(seen) == sum(path.stat().st_size for path in tmp_path.rglob("*.mrg"))
 
 

@@ -22,8 +22,8 @@ BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{
 
 
 def recipe_files() -> set[str]:
-    kept = (path.relative_to(ROOT) for path in (ROOT / "recipes").rglob("*") if path.is_file())
-    return {str(path) for path in kept if path.suffix != ".pyc"}
+    paths = (path.relative_to(ROOT) for path in (ROOT / "recipes").rglob("*") if path.is_file())
+    return {str(path) for path in paths if path.suffix != ".pyc"}
 
 
 def test_every_recipe_is_listed_with_its_subject(nmt: Nmt) -> None:

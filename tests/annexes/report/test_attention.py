@@ -55,8 +55,8 @@ def parsed(content: bytes) -> Scripts:
 
 
 def data_of(content: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(parsed(content).scripts[0])
-    return found
+    data: dict[str, Any] = json.loads(parsed(content).scripts[0])
+    return data
 
 
 def unpacked(text: str) -> torch.Tensor:
@@ -200,7 +200,7 @@ def test_the_command_writes_the_page_of_the_first_lines(
     )
     assert (code, printed) == (0, "")
     data = data_of(out.read_bytes())
-    assert [each["source"] for each in data["sentences"]] == ["abc", "hg"] * 10
+    assert [sentence["source"] for sentence in data["sentences"]] == ["abc", "hg"] * 10
     assert f"{tiny_checkpoint} · 20 sentences" in out.read_text()
     assert "the first 20 lines" in messages
     assert str(out) in messages

@@ -26,10 +26,10 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 def data_of(page: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    page_data: dict[str, Any] = json.loads(
         page.read_text("utf-8").split('id="data">')[1].split("</script>")[0]
     )
-    return found
+    return page_data
 
 
 def test_scores_are_those_of_nmt_translate_and_nmt_score(
@@ -83,19 +83,25 @@ def test_examples_improve_from_records_or_from_checkpoints(
     recorded = [json.loads(line) for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
     first = next(line for line in recorded if "examples" in line)
     example = next(
-        each for each in data["examples"] if each["source"] == first["examples"][0]["source"]
+        example
+        for example in data["examples"]
+        if example["source"] == first["examples"][0]["source"]
     )
-    small = next(each for each in example["runs"] if each["run"] == str(runs[0]))
+    small = next(
+        run_of_example
+        for run_of_example in example["runs"]
+        if run_of_example["run"] == str(runs[0])
+    )
     assert small["stages"][0] == [first["step"], first["examples"][0]["output"]]
     large = [
-        each
+        run_of_example
         for example in data["examples"]
-        for each in example["runs"]
-        if each["run"] == str(runs[1])
+        for run_of_example in example["runs"]
+        if run_of_example["run"] == str(runs[1])
     ]
     assert len(large) == 2
-    assert {each["stages"][0][0] for each in large} == {4}
-    assert {step for each in large for step, _ in each["stages"]} <= {4, 8, 12}
+    assert {run_of_example["stages"][0][0] for run_of_example in large} == {4}
+    assert {step for run_of_example in large for step, _ in run_of_example["stages"]} <= {4, 8, 12}
     assert {sentence["model"] for sentence in data["sentences"]} == {str(run) for run in runs}
 
 
@@ -140,7 +146,11 @@ def test_a_damaged_checkpoint_is_left_out_of_the_examples(
     assert code == 0
     assert "its examples are without step-00000004" in messages
     data = data_of(tmp_path / "page.html")
-    assert {each["stages"][0][0] for example in data["examples"] for each in example["runs"]} == {8}
+    assert {
+        run_of_example["stages"][0][0]
+        for example in data["examples"]
+        for run_of_example in example["runs"]
+    } == {8}
     assert data["outputs"]["sentences"] == 50
 
 

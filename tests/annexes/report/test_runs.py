@@ -99,11 +99,11 @@ def test_a_figure_that_json_lacks_is_left_out(copy: Path) -> None:
 
 
 def test_curves_have_a_value_or_none_for_each_line(trained: Path) -> None:
-    found = read_run(trained)
-    curves = found.curves()
-    assert curves["step"] == [line["step"] for line in found.metrics]
-    assert {len(column) for column in curves.values()} == {len(found.metrics)}
-    for line, loss in zip(found.metrics, curves["validation_loss"], strict=True):
+    run = read_run(trained)
+    curves = run.curves()
+    assert curves["step"] == [line["step"] for line in run.metrics]
+    assert {len(column) for column in curves.values()} == {len(run.metrics)}
+    for line, loss in zip(run.metrics, curves["validation_loss"], strict=True):
         expected = line.get("validation_loss")
         assert loss == (expected if expected is None else pytest.approx(expected, rel=1e-4))
     assert None in curves["validation_loss"]
@@ -144,9 +144,9 @@ def test_numbers_that_json_lacks_are_left_out(copy: Path) -> None:
         file.write(
             '{"step": 13, "training_seconds": 1, "target_tokens": 9, "validation_loss": NaN, "loss": Infinity}\n'
         )
-    found = read_run(copy)
-    assert found.curves()["validation_loss"][-1] is None
-    json.dumps([found.readable_figures(), found.curves()], allow_nan=False)
+    run = read_run(copy)
+    assert run.curves()["validation_loss"][-1] is None
+    json.dumps([run.readable_figures(), run.curves()], allow_nan=False)
 
 
 def test_a_run_that_goes_on_after_its_end_has_the_figures_of_its_last_line(copy: Path) -> None:
@@ -163,7 +163,7 @@ def test_long_curves_are_thinned_and_keep_validations(copy: Path) -> None:
         line | {"step": step} | ({"validation_loss": 2.0} if step % 101 == 0 else {})
         for step in range(9000)
     ]
-    (copy / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
     curves = read_run(copy).curves()
     assert len(curves["step"]) < 2200
     assert curves["validation_loss"].count(2.0) == len(range(0, 9000, 101))
@@ -261,7 +261,7 @@ def test_as_many_curves_as_a_page_can_show(copy: Path) -> None:
     """A file with another name in each line would need the square of its size."""
     line = json.loads(LINE)
     lines = [line | {f"validation_{number}": 1.0} for number in range(1000)]
-    (copy / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
     assert len(read_run(copy).curves()) == 3 + 20
 
 

@@ -25,15 +25,15 @@ def points(out: Path) -> Points:
     """The values by tag and step, of all files as they are; TensorBoard itself hides some that are
     repeated.
     """
-    found: Points = {}
+    curves: Points = {}
     counts: Counter[tuple[str, int]] = Counter()
     for path in sorted((out / "tensorboard").glob("events.out.tfevents.*")):
         for event in EventFileLoader(str(path)).Load():
             for value in event.summary.value:
-                found[value.tag, event.step] = make_ndarray(value.tensor).item()
+                curves[value.tag, event.step] = make_ndarray(value.tensor).item()
                 counts[value.tag, event.step] += 1
     assert set(counts.values()) == {1}
-    return found
+    return curves
 
 
 def expected(out: Path) -> Points:
@@ -50,9 +50,9 @@ def expected(out: Path) -> Points:
 
 def test_every_figure_is_there_once(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "run", tensorboard=True)
-    found = points(tmp_path / "run")
-    assert found == pytest.approx(expected(tmp_path / "run"), rel=1e-6)
-    assert {("train/loss", 5), ("validation/perplexity", 6), ("train/lr", 1)} < found.keys()
+    curves = points(tmp_path / "run")
+    assert curves == pytest.approx(expected(tmp_path / "run"), rel=1e-6)
+    assert {("train/loss", 5), ("validation/perplexity", 6), ("train/lr", 1)} < curves.keys()
 
 
 def test_a_resumed_run_has_no_point_twice(tiny_data: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_resumed_run_has_no_point_twice(tiny_data: Path, tmp_path: Path) -> No
         out = tmp_path / str(first)
         run(tiny_data, out, tensorboard=first, max_steps=4)
         for newest in [
-            each for each in checkpoint.resumable_of(out) if each.name.endswith("-00000004")
+            path for path in checkpoint.resumable_of(out) if path.name.endswith("-00000004")
         ]:
             durable.delete(newest)
         run(tiny_data, out, tensorboard=True)
@@ -109,8 +109,8 @@ def test_files_of_other_runs_stay(tiny_data: Path, tmp_path: Path) -> None:
     assert len(list(shared.iterdir())) == 3
     assert (shared / "events.out.tfevents.1.other").read_text() == "x"
     ending, _ = (tmp_path / "first" / ".tensorboard").read_text().split()
-    (own,) = shared.glob(f"*{ending}")
-    own.rename(shared / "events.out.tfevents.1")
+    (event_file,) = shared.glob(f"*{ending}")
+    event_file.rename(shared / "events.out.tfevents.1")
     (tmp_path / "alone").mkdir()
     (shared / "events.out.tfevents.1").rename(tmp_path / "alone" / "events.out.tfevents.1")
     (tmp_path / "first" / "tensorboard").unlink()

@@ -60,8 +60,8 @@ def test_models_score_as_the_search_does(
         pair = {"model": (source, text), "reverse": (text, source), "language-model": ("x", text)}[
             direction
         ]
-        (found,) = translator.score_targets([pair[0]], [pair[1]])
-        value = found.score / ((5 + len(found.token_scores)) / 6) ** 0.6  # section 6.1
+        (scored,) = translator.score_targets([pair[0]], [pair[1]])
+        value = scored.score / ((5 + len(scored.token_scores)) / 6) ** 0.6  # section 6.1
         if len(best) < number or value > best[-1][1]:
             best[number - 1 :] = [(number, value, text)]
     sources = () if direction == "language-model" else ("--source", "source")

@@ -25,8 +25,10 @@ def test_no_output_has_an_ngram_twice(
     toy: Callable[..., Any], padded: Any, seed: int, n: int, how: str, limit: int, sharpness: float
 ) -> None:
     model = toy(8, seed, sharpness)
-    for found in outputs(how, model, padded(SOURCES), [limit] * 5, NoRepeatedNgrams(n, nothing())):
-        for h in found:
+    for hypotheses in outputs(
+        how, model, padded(SOURCES), [limit] * 5, NoRepeatedNgrams(n, nothing())
+    ):
+        for h in hypotheses:
             assert len(set(ngrams(h.tokens, n))) == len(ngrams(h.tokens, n))
 
 
@@ -57,6 +59,8 @@ def test_exactly_the_tokens_that_repeat_an_ngram_are_forbidden(
     scores = torch.full((len(rows), 5), -1.5)
     tokens = torch.tensor(rows, dtype=torch.long).view(len(rows), length)
     NoRepeatedNgrams(n, tokens).restrict(scores)
-    for row, found in zip(rows, scores.tolist(), strict=True):
+    for row, row_scores in zip(rows, scores.tolist(), strict=True):
         new = [ngrams([*row, token], n)[-1:] for token in range(5)]
-        assert found == [-torch.inf if set(gram) & set(ngrams(row, n)) else -1.5 for gram in new]
+        assert row_scores == [
+            -torch.inf if set(gram) & set(ngrams(row, n)) else -1.5 for gram in new
+        ]

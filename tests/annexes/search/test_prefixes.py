@@ -97,10 +97,10 @@ def test_a_word_that_has_begun_can_become_any_word_that_begins_so(kind: str) -> 
 def test_a_space_at_the_end_ends_the_word(vocabulary: Vocabulary) -> None:
     prefix = encode_text(vocabulary, "Ein Haus ")
     assert prefix == (vocabulary.encode("Ein Haus"), "▁")
-    found = continuations(vocabulary).of("▁")
-    assert set(found.values()) == {""}
-    assert {i for i, text in enumerate(vocabulary.texts) if text.startswith("▁")} == found.keys()
-    assert not set(range(EOS + 1)) & found.keys()
+    allowed = continuations(vocabulary).of("▁")
+    assert set(allowed.values()) == {""}
+    assert {i for i, text in enumerate(vocabulary.texts) if text.startswith("▁")} == allowed.keys()
+    assert not set(range(EOS + 1)) & allowed.keys()
 
 
 def test_whole_tokens_are_completed() -> None:
@@ -131,11 +131,11 @@ def test_only_the_end_of_a_long_text_without_spaces_is_open() -> None:
 
 
 def test_pieces_that_lead_nowhere_are_left_out() -> None:
-    found = Continuations(["", "a", "ab", "b", "c", "cdx"])
-    assert found.of("ab") == {1: "b", 2: ""}
-    assert found.of("cd") == {5: ""}  # not c, since nothing begins with d
-    assert found.of("abd") == {}
-    assert found.of("acdx") == {1: "cdx"}
+    continuations_of_pieces = Continuations(["", "a", "ab", "b", "c", "cdx"])
+    assert continuations_of_pieces.of("ab") == {1: "b", 2: ""}
+    assert continuations_of_pieces.of("cd") == {5: ""}  # not c, since nothing begins with d
+    assert continuations_of_pieces.of("abd") == {}
+    assert continuations_of_pieces.of("acdx") == {1: "cdx"}
 
 
 @pytest.mark.parametrize(
@@ -192,17 +192,17 @@ def test_every_output_begins_with_its_prefix(
     constraint = BeginsWith(given_prefixes, spelled, then)
     limits = [len(ids) + len(rest) + 2 for ids, rest in given_prefixes]
     results = outputs(how, toy(9, seed), padded(SOURCES), limits, constraint)
-    for prefix, found in zip(given_prefixes, results, strict=True):
-        assert found
-        for h in found:
+    for prefix, hypotheses in zip(given_prefixes, results, strict=True):
+        assert hypotheses
+        for h in hypotheses:
             size = len(prefix.ids)
             assert h.tokens[:size] == prefix.ids
             assert text_of(h.tokens[size:]).startswith(prefix.rest)
             assert not {PAD, BOS, EOS, UNK} & set(h.tokens)
-            own = ngrams(h.tokens, 2)
+            own_ngrams = ngrams(h.tokens, 2)
             if unrepeated and not prefix.rest:
-                after = own[max(size - 1, 0) :]
-                assert all(own.count(gram) == 1 for gram in after)
+                after = own_ngrams[max(size - 1, 0) :]
+                assert all(own_ngrams.count(gram) == 1 for gram in after)
 
 
 @settings(max_examples=30)
@@ -225,12 +225,12 @@ def test_the_unknown_word_is_forced_but_not_chosen(toy: Callable[..., Any], padd
             constraint = BeginsWith(given_prefixes, spelled, AllOf([]), unknown=False)
             model, source = toy(6, seed, 0.5), padded([[4]] * 5)
             results = outputs(how, model, source, [6] * 5, constraint, unknown=True)
-            everything: list[Hypothesis] = [h for found in results for h in found]
+            everything: list[Hypothesis] = [h for hypotheses in results for h in hypotheses]
             assert all(h.tokens[:3] == [UNK, 4, UNK] for h in results[0])
             assert sum(h.tokens.count(UNK) for h in everything) == 2 * len(results[0])
 
 
 def test_a_prefix_may_fill_the_limit(toy: Callable[..., Any], padded: Any) -> None:
     constraint = BeginsWith([Prefix([4, 5, 6], "")], spelled, AllOf([]))
-    (found,) = beam_search(toy(9, 1), padded([[4]]), [3], SearchSettings(beam=2), constraint)
-    assert found[0].tokens == [4, 5, 6]
+    (hypotheses,) = beam_search(toy(9, 1), padded([[4]]), [3], SearchSettings(beam=2), constraint)
+    assert hypotheses[0].tokens == [4, 5, 6]

@@ -16,8 +16,10 @@ TEXTS = st.lists(st.text(alphabet="abcä \u3000漢", max_size=14), min_size=1, m
 
 @given(TEXTS)
 def test_pairs_are_sacrebleus(texts: list[str]) -> None:
-    theirs = [[CHRF2.sentence_score(text, [other]).score for other in texts] for text in texts]
-    np.testing.assert_allclose(chrf(texts), theirs, atol=1e-9)
+    their_similarities = [
+        [CHRF2.sentence_score(text, [other]).score for other in texts] for text in texts
+    ]
+    np.testing.assert_allclose(chrf(texts), their_similarities, atol=1e-9)
 
 
 @given(TEXTS)

@@ -43,28 +43,28 @@ def filtered(
     words = {token: p ** (1 / temperature) for token, p in enumerate(probabilities) if token >= EOS}
     ranked = sorted(words, key=lambda token: -words[token])[:top_k]
     total = sum(words[token] for token in ranked)
-    kept, share = [], 0.0
-    while len(kept) < len(ranked) and share < top_p * total - 1e-12:
-        kept.append(ranked[len(kept)])
-        share += words[kept[-1]]
-    return {token: words[token] / share for token in kept}
+    tokens, share = [], 0.0
+    while len(tokens) < len(ranked) and share < top_p * total - 1e-12:
+        tokens.append(ranked[len(tokens)])
+        share += words[tokens[-1]]
+    return {token: words[token] / share for token in tokens}
 
 
 def outcomes(
     model: Any, source: Tensor, limit: int, **options: Any
 ) -> dict[tuple[int, ...], float]:
     """The probability of each output of at most `limit` tokens."""
-    found: dict[tuple[int, ...], float] = {}
+    probabilities: dict[tuple[int, ...], float] = {}
     live = {(): 1.0}
     for _ in range(limit + 1):
         following = {}
         for tokens, p in live.items():
             shares = filtered(distribution(model, source, list(tokens)), **options)
             ends = 1.0 if len(tokens) == limit else shares.pop(EOS, 0.0)
-            found[tokens] = p * ends
+            probabilities[tokens] = p * ends
             following.update({(*tokens, token): p * share for token, share in shares.items()})
         live = following
-    return {tokens: p for tokens, p in found.items() if p}
+    return {tokens: p for tokens, p in probabilities.items() if p}
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,10 @@ def test_outputs_are_as_frequent_as_they_are_probable(
     expected = outcomes(model, source, 2, **options)
     assert sum(expected.values()) == pytest.approx(1)
     assert len(expected) > 3
-    (found,) = sample(model, source, [2], SearchSettings(nbest=count), sampling(**options), [1])
-    drawn = Counter(tuple(h.tokens) for h in found)
+    (hypotheses,) = sample(
+        model, source, [2], SearchSettings(nbest=count), sampling(**options), [1]
+    )
+    drawn = Counter(tuple(h.tokens) for h in hypotheses)
     assert drawn.keys() <= expected.keys()
     chi_square = sum(
         (drawn[tokens] - count * p) ** 2 / (count * p) for tokens, p in expected.items()
@@ -108,9 +110,9 @@ def test_a_large_vocabulary(share: float | None) -> None:
     )
     shares = filtered([0.0] * EOS + row.tolist(), top_p=share or 1.0)
     expected = torch.tensor([shares.get(token + EOS, 0.0) for token in range(700)]) * count
-    found = drawn.bincount(minlength=700)
-    assert not found[expected == 0].any()
-    chi_square = ((found - expected) ** 2 / expected)[expected > 0].sum().item()
+    counts = drawn.bincount(minlength=700)
+    assert not counts[expected == 0].any()
+    chi_square = ((counts - expected) ** 2 / expected)[expected > 0].sum().item()
     freedom = len(shares) - 1
     assert abs(chi_square - freedom) < 4 * math.sqrt(2 * freedom)
 
@@ -131,8 +133,10 @@ def test_top_k_1_is_greedy_search(
     model, limits = toy(9, seed, sharpness), [limit] * 5
     greedy = beam_search(model, padded(SOURCES), limits, SearchSettings(beam=1))
     for options in ({"top_k": 1}, {"top_p": 0.001}):
-        found = sample(model, padded(SOURCES), limits, SearchSettings(), sampling(**options), LINES)
-        for (h,), (expected,) in zip(found, greedy, strict=True):
+        samples = sample(
+            model, padded(SOURCES), limits, SearchSettings(), sampling(**options), LINES
+        )
+        for (h,), (expected,) in zip(samples, greedy, strict=True):
             assert h.tokens == expected.tokens
             assert h.token_scores == pytest.approx(expected.token_scores, abs=1e-5)
             assert h.score == pytest.approx(expected.score, abs=1e-5)
@@ -210,18 +214,20 @@ def test_scores_are_those_of_the_model(
     results = sample(
         model, padded(SOURCES), [limit] * 5, SearchSettings(nbest=n, alpha=alpha), options, LINES
     )
-    for source, found in zip(SOURCES, results, strict=True):
-        assert len(found) == n
-        for h in found:
+    for source, hypotheses in zip(SOURCES, results, strict=True):
+        assert len(hypotheses) == n
+        for h in hypotheses:
             ended = len(h.token_scores) == len(h.tokens) + 1
             assert ended or len(h.tokens) == limit
             tokens = [*h.tokens, EOS] if ended else h.tokens
-            own = [
+            model_scores = [
                 math.log(distribution(model, padded([source]), tokens[:k])[token])
                 for k, token in enumerate(tokens)
             ]
-            assert h.token_scores == pytest.approx(own, abs=1e-4)
-            assert h.score == pytest.approx(sum(own) / ((5 + len(tokens)) / 6) ** alpha, abs=1e-4)
+            assert h.token_scores == pytest.approx(model_scores, abs=1e-4)
+            assert h.score == pytest.approx(
+                sum(model_scores) / ((5 + len(tokens)) / 6) ** alpha, abs=1e-4
+            )
 
 
 def test_min_length_and_the_tokens_that_are_never_drawn(
@@ -229,11 +235,11 @@ def test_min_length_and_the_tokens_that_are_never_drawn(
 ) -> None:
     model = toy(7, 2, 0.2)
     options = SearchSettings(nbest=50, min_length=3)
-    for found, unknown in [
+    for how, unknown in [
         (options, False),
         (SearchSettings(nbest=50, min_length=3, unknown=True), True),
     ]:
-        results = sample(model, padded(SOURCES), [5] * 5, found, sampling(), LINES)
+        results = sample(model, padded(SOURCES), [5] * 5, how, sampling(), LINES)
         drawn = [h.tokens for s in results for h in s]
         assert min(map(len, drawn)) == 3
         assert max(map(len, drawn)) == 5
@@ -246,10 +252,10 @@ def test_a_sentence_leaves_the_batch_with_its_last_sample(
 ) -> None:
     model = toy(9, 1)
     model.rows_seen.clear()
-    found = sample(
+    drawn_samples = sample(
         model, padded(SOURCES[:2]), [9, 9], SearchSettings(nbest=5), sampling(), LINES[:2]
     )
-    longest = [max(min(len(h.tokens) + 1, 10) for h in samples) for samples in found]
+    longest = [max(min(len(h.tokens) + 1, 10) for h in samples) for samples in drawn_samples]
     expected = [5 * sum(length > step for length in longest) for step in range(1, max(longest))]
     assert model.rows_seen == [2, *expected]
 
@@ -266,10 +272,10 @@ def test_a_sample_without_an_allowed_token_is_cut(padded: Any, toy: Callable[...
             return Dead(self.length + 1)
 
     for options in ({}, {"top_k": 3}, {"top_p": 0.5}):
-        (found,) = sample(
+        (hypotheses,) = sample(
             toy(9, 1), padded([[4]]), [9], SearchSettings(nbest=3), sampling(**options), [1], Dead()
         )
-        assert [(len(h.tokens), len(h.token_scores)) for h in found] == [(2, 2)] * 3
+        assert [(len(h.tokens), len(h.token_scores)) for h in hypotheses] == [(2, 2)] * 3
 
 
 def test_impossible_tokens_are_not_drawn_at_either_end_of_the_interval() -> None:

@@ -48,19 +48,19 @@ def test_a_line_for_each_line_and_the_perplexity(
     rows = run(options)
     expected = nmt_cli.load(tiny_checkpoint, device="cpu").score_targets(SOURCE, TARGET)
     assert [float(row[0]) for row in rows] == pytest.approx(
-        [each.score for each in expected], abs=1e-3
+        [translation.score for translation in expected], abs=1e-3
     )
     assert [row[1:] for row in rows] == [
-        [str(len(each.tokens) + 1), each.target] for each in expected
+        [str(len(translation.tokens) + 1), translation.target] for translation in expected
     ]
     out, err = capfd.readouterr()
     assert out == ""
     tokens = sum(int(row[1]) for row in rows)
-    found = re.search(r"scored 7 lines in .*\nperplexity ([\d.,]+) on (\d+) target tokens", err)
-    assert found is not None
+    match = re.search(r"scored 7 lines in .*\nperplexity ([\d.,]+) on (\d+) target tokens", err)
+    assert match is not None
     perplexity = math.exp(-sum(float(row[0]) for row in rows) / tokens)
-    assert float(found[1].replace(",", "")) == pytest.approx(perplexity, rel=1e-3)
-    assert int(found[2]) == tokens
+    assert float(match[1].replace(",", "")) == pytest.approx(perplexity, rel=1e-3)
+    assert int(match[2]) == tokens
 
 
 def test_windows_and_batches_change_nothing(options: ScoreTargetsOptions) -> None:

@@ -54,7 +54,7 @@ def independently(model: Any, source: list[int], target: list[int]) -> Tensor:
 
 
 def flat(scores: list[list[float]]) -> list[float]:
-    return [value for each in scores for value in each]
+    return [value for line_scores in scores for value in line_scores]
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -64,9 +64,9 @@ def test_scores_are_the_log_probabilities_of_the_model(
     model = copy.deepcopy(translators[0].engine.models[0])
     if biased:
         model.output_bias = nn.Parameter(torch.linspace(-2, 2, model.vocabulary_size))
-    found = scored([model], PAIRS)
-    assert [len(scores) for scores in found] == [len(target) + 1 for _, target in PAIRS]
-    for scores, pair in zip(found, PAIRS, strict=True):
+    all_scores = scored([model], PAIRS)
+    assert [len(scores) for scores in all_scores] == [len(target) + 1 for _, target in PAIRS]
+    for scores, pair in zip(all_scores, PAIRS, strict=True):
         assert scores == pytest.approx(independently(model, *pair).tolist(), abs=1e-5)
 
 
@@ -97,10 +97,10 @@ def test_the_outputs_of_a_greedy_search_have_the_scores_that_the_search_gave(
     translators: list[Translator], which: int
 ) -> None:
     lines = ["abc", "hgfedcba", "a", "bad", "ace" * 5]
-    found = list(
+    searched = list(
         translators[which].translate_detailed(lines, beam=1, alpha=0.0, max_length_offset=2)
     )
-    outputs = [translation.outputs[0] for translation in found]
+    outputs = [translation.outputs[0] for translation in searched]
     encode = translators[which].task.encode_source
     pairs = [(encode(line), list(output.ids)) for line, output in zip(lines, outputs, strict=True)]
     for scores, output in zip(
@@ -146,24 +146,26 @@ def test_lines_are_scored_in_order_with_their_tokens(translators: list[Translato
     seen: list[str] = []
     sources, targets = ["abc", "", "de", "ab"], ["hg", "a", " ", "ax\ud800"]
     scores = translator.score_targets(sources, targets, seen.extend)
-    assert [(each.source, each.target) for each in scores] == [
+    assert [(line_scores.source, line_scores.target) for line_scores in scores] == [
         ("abc", "hg"),
         ("", "a"),
         ("de", " "),
         ("ab", "ax?"),
     ]
     assert sorted(seen) == sorted(sources)
-    assert [len(each.token_scores) - len(each.tokens) for each in scores] == [1] * 4
+    assert [len(line_scores.token_scores) - len(line_scores.tokens) for line_scores in scores] == [
+        1
+    ] * 4
     assert "".join(scores[0].tokens).replace("\u2581", "") == "hg"
     assert scores[2].tokens == []
     assert "<unk>" in scores[3].tokens
-    for each in scores:
-        assert each.score == pytest.approx(sum(each.token_scores))
+    for line_scores in scores:
+        assert line_scores.score == pytest.approx(sum(line_scores.token_scores))
         ids = (
-            translator.task.encode_source(each.source),
-            translator.task.encode_target(each.target.strip()),
+            translator.task.encode_source(line_scores.source),
+            translator.task.encode_target(line_scores.target.strip()),
         )
-        assert each.token_scores == pytest.approx(
+        assert line_scores.token_scores == pytest.approx(
             independently(translator.engine.models[0], *ids).tolist(), abs=1e-5
         )
 
@@ -174,7 +176,8 @@ def test_long_lines_are_cut_on_either_side(translators: list[Translator]) -> Non
         ["ab", "abcdef", "ab"], ["ab", "ab", "abcdef"]
     )
     assert [
-        (each.source_truncated, each.target_truncated) for each in (whole, long_source, long_target)
+        (scored.source_truncated, scored.target_truncated)
+        for scored in (whole, long_source, long_target)
     ] == [
         (False, False),
         (True, False),

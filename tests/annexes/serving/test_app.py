@@ -81,7 +81,7 @@ def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) ->
         text = "a" * LIMITS.max_characters
         body = json.dumps({"texts": [text] * LIMITS.max_texts}).encode().ljust(LIMITS.max_body)
         answer = await new().ask("POST", SEVERAL, [body])
-        assert [each["translation"] for each in answer.json["translations"]] == [
+        assert [entry["translation"] for entry in answer.json["translations"]] == [
             text
         ] * LIMITS.max_texts
 
@@ -131,7 +131,10 @@ class ByFullStops(Around):
     def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
         outputs = [translation.outputs[0] for translation in translations]
         whole = Output(
-            "".join(each.text for each in outputs), sum(each.score for each in outputs), [], []
+            "".join(output.text for output in outputs),
+            sum(output.score for output in outputs),
+            [],
+            [],
         )
         return Translation(line, [whole], len(line), truncated=False)
 

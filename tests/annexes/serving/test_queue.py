@@ -37,7 +37,7 @@ def test_texts_that_arrive_during_a_batch_become_the_next_one(backwards: Any) ->
         assert len(queue) == 3
         backwards.go.set()
         answers = await asyncio.gather(*requests)
-        assert [[answer.source for answer in theirs] for theirs in answers] == [
+        assert [[answer.source for answer in batch] for batch in answers] == [
             ["a"],
             ["b", "c"],
             ["d"],

@@ -143,14 +143,15 @@ def test_a_tag_is_text_before_each_line(
         tagged.translate(lines) == plain.translate(written) == plain.translate(lines, tag="<y> <x>")
     )
     scores: list[Any] = [
-        each.score_targets(given, lines) for each, given in ((tagged, lines), (plain, written))
+        translator.score_targets(given, lines)
+        for translator, given in ((tagged, lines), (plain, written))
     ]
     assert scores[0][0].token_scores == scores[1][0].token_scores
     assert scores[0][0].token_scores != plain.score_targets(lines, lines)[0].token_scores
-    (found,) = plain.translate_detailed(["<x> ab c"], align=True)
+    (translation,) = plain.translate_detailed(["<x> ab c"], align=True)
     (other,) = tagged.translate_detailed(["ab c"], align=True)
     assert all(i in (0, 1) for i, _ in other.outputs[0].alignment)
-    assert all(i in (0, 1, 2) for i, _ in found.outputs[0].alignment)
+    assert all(i in (0, 1, 2) for i, _ in translation.outputs[0].alignment)
     marked = "a <b>b</b> ab <i>c b</i> a"
     assert tagged.translate([marked], markup=True) == plain.translate(
         [f"<y> <x> {marked}"], markup=True

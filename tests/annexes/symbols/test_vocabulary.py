@@ -38,11 +38,11 @@ def test_text_beside_symbols_has_the_ids_of_a_line(kind: str, parts: list[list[s
         pieces = vocabulary.symbols.split(line)
         assert set(pieces[1::2]) <= set(NAMES)
         assert not any(name in piece for piece in pieces[::2] for name in NAMES)
-        own = [base.encode(piece) for piece in pieces]
-        own[1::2] = [[len(base) + NAMES.index(name)] for name in pieces[1::2]]
-        expected.append([i for each in own for i in each])
+        text_ids = [base.encode(piece) for piece in pieces]
+        text_ids[1::2] = [[len(base) + NAMES.index(name)] for name in pieces[1::2]]
+        expected.append([i for ids_of_piece in text_ids for i in ids_of_piece])
     assert lengths.tolist() == list(map(len, expected))
-    assert ids.tolist() == [i for each in expected for i in each]
+    assert ids.tolist() == [i for ids_of_piece in expected for i in ids_of_piece]
     assert [vocabulary.encode(line) for line in text] == expected
 
 

@@ -21,7 +21,7 @@ DILATIONS = [1, 2, 4, 1]
 """Of the model that `made` makes."""
 
 
-def made(**fields: Any) -> Any:
+def small_model(**fields: Any) -> Any:
     """A model with random weights, which are neither zero nor one."""
     model = built("bytenet", **{"num_layers": 4, "d_model": 8, "max_dilation": 4, **fields})
     for parameter in model.parameters():
@@ -78,17 +78,17 @@ def test_the_equations_of_the_paper() -> None:
     """Targets longer and shorter than the columns of their sources, 6 and 2 and 9 columns in one
     batch.
     """
-    model = made()
+    model = small_model()
     sources = [[5, 6, 7, 8, 3], [9, 3], [4, 5, 6, 7, 8, 9, 10, 3]]
     targets = [[2, 10, 11, 12, 13, 14, 15, 16, 17], [2, 13, 14, 15], [2, 4]]
     batch = [
         nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in side], True)
         for side in (sources, targets)
     ]
-    found = model.decoder_output(*batch)
+    output = model.decoder_output(*batch)
     for number, columns in enumerate((6, 2, 9)):
         expected = reference(model, sources[number], targets[number], columns)
-        torch.testing.assert_close(found[number, : len(expected)], expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(output[number, : len(expected)], expected, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()
@@ -99,7 +99,7 @@ def test_a_sentence_has_as_many_columns_in_a_batch_as_alone(
     length_ratio: float, length_offset: int
 ) -> None:
     """Where a n + b is a whole number but for rounding as well, as 1.4 * 45."""
-    model = made(num_layers=1, length_ratio=length_ratio, length_offset=length_offset)
+    model = small_model(num_layers=1, length_ratio=length_ratio, length_offset=length_offset)
     lengths = range(1, 61)
     source = nn.utils.rnn.pad_sequence([torch.full((n,), 7) for n in lengths], True)
     together = (model.start(source).source[0] != 0).any(2).sum(1)
@@ -115,7 +115,9 @@ def test_the_defaults_are_the_model_of_section_6() -> None:
     assert not fields & PRESETS["bytenet_paper"].differs.keys()
     config = ByteNetConfig()
     assert config.dilations() == [1, 2, 4, 8, 16] * 6
-    model = made(vocabulary=323, device="meta", **{name: getattr(config, name) for name in fields})
+    model = small_model(
+        vocabulary=323, device="meta", **{name: getattr(config, name) for name in fields}
+    )
     d, V = 800, 323
     weights = 2 * d * d + 3 * d * d + 2 * d * d
     biases = d + d + 2 * d

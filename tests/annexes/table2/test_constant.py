@@ -13,11 +13,11 @@ from nmt_cli.annexes.table2.settings import ConstantConfig
 def test_the_rates_are_those_of_torch(warmup: int) -> None:
     schedule = Constant(ConstantConfig(learning_rate=0.3, warmup_steps=warmup), d_model=64)
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=schedule.peak)
-    theirs = torch.optim.lr_scheduler.LinearLR(
+    torch_schedule = torch.optim.lr_scheduler.LinearLR(
         optimizer, start_factor=1 / warmup, total_iters=warmup - 1
     )
     for step in range(1, 12):
-        assert schedule(step) == pytest.approx(theirs.get_last_lr()[0])
+        assert schedule(step) == pytest.approx(torch_schedule.get_last_lr()[0])
         optimizer.step()
-        theirs.step()
+        torch_schedule.step()
     assert schedule(warmup) == schedule(10**6) == schedule.peak == 0.3

@@ -19,7 +19,7 @@ from nmt_cli.errors import UsageError
 SOURCE, TARGET = [5, 9, 7, 8, 3], [2, 10, 11, 6]
 
 
-def made(**fields: Any) -> Any:
+def small_model(**fields: Any) -> Any:
     small = {
         "d_model": 6,
         "convolutions": "4x3*2,5x1",
@@ -65,19 +65,19 @@ def reference(model: ConvS2S) -> Tensor:
         model.source_embedding.weight[x] + model.source_positions.weight[j]
         for j, x in enumerate(SOURCE)
     ]
-    z = [linear(model.encoder_in, each) for each in e]
+    z = [linear(model.encoder_in, embedding) for embedding in e]
     for layer in model.encoder:
         blocks = block(layer, z, (layer.convolution.kernel - 1) // 2)
         z = [
             (after + residual(layer, before)) * half
             for before, after in zip(z, blocks, strict=True)
         ]
-    z = [linear(model.encoder_out, each) for each in z]
+    z = [linear(model.encoder_out, embedding) for embedding in z]
     g = [
         model.target_embedding.weight[y] + model.target_positions.weight[i]
         for i, y in enumerate(TARGET)
     ]
-    h = [linear(model.decoder_in, each) for each in g]
+    h = [linear(model.decoder_in, embedding) for embedding in g]
     for layer in model.decoder:
         inputs, h = h, block(layer, h, layer.convolution.kernel - 1)
         for i, state in enumerate(h):
@@ -90,7 +90,7 @@ def reference(model: ConvS2S) -> Tensor:
             )
             with_context = (linear(layer.attention.context, c) + state) * half
             h[i] = (with_context + residual(layer, inputs[i])) * half
-    output = torch.stack([linear(model.decoder_out, each) for each in h])
+    output = torch.stack([linear(model.decoder_out, embedding) for embedding in h])
     return (
         output
         @ (
@@ -104,12 +104,12 @@ def reference(model: ConvS2S) -> Tensor:
 @pytest.mark.parametrize("tied", [False, True])
 def test_it_is_what_the_equations_say(tied: bool) -> None:
     """The gradient, too, but that of the encoder is divided by twice the two attentions."""
-    model = made(tie_embeddings=tied)
+    model = small_model(tie_embeddings=tied)
     parameters = dict(model.named_parameters())
     expected = reference(model)
-    found = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0]
-    torch.testing.assert_close(found, expected)
-    theirs, ours = (
+    logits = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0]
+    torch.testing.assert_close(logits, expected)
+    their_logits, our_logits = (
         dict(
             zip(
                 parameters,
@@ -117,18 +117,18 @@ def test_it_is_what_the_equations_say(tied: bool) -> None:
                 strict=True,
             )
         )
-        for x in (expected, found)
+        for x in (expected, logits)
     )
     for name in parameters:
         if name.startswith("encoder"):
-            torch.testing.assert_close(4 * ours[name], theirs[name])
+            torch.testing.assert_close(4 * our_logits[name], their_logits[name])
         elif name.startswith(("decoder", "output", "target_positions")):
-            torch.testing.assert_close(ours[name], theirs[name])
+            torch.testing.assert_close(our_logits[name], their_logits[name])
 
 
 def test_initial_weights() -> None:
     """Section 3.5, with a dropout of 0.36, which keeps p = 0.64 of the inputs."""
-    model = made(
+    model = small_model(
         vocabulary=3000,
         d_model=96,
         convolutions="64x3,80x1",
@@ -176,7 +176,7 @@ def test_the_size_of_the_model_for_en_de() -> None:
 
 
 def test_positions_past_the_table_have_its_last_row() -> None:
-    model = made(max_positions=3).eval()
+    model = small_model(max_positions=3).eval()
     source, target = torch.tensor([SOURCE]), torch.tensor([TARGET])
     with torch.no_grad():
         before = model(source, target)

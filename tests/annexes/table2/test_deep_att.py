@@ -22,14 +22,14 @@ SMALL = DeepAttConfig(num_layers=3, num_decoder_layers=3, d_model=6, d_embedding
 SOURCE, TARGET = [5, 6, 7, 8, EOS], [BOS, 9, 10, 11]
 
 
-def made(**fields: Any) -> Any:
+def small_model(**fields: Any) -> Any:
     return built("deep_att", **{**dataclasses.asdict(SMALL), **fields}).eval()
 
 
 @pytest.fixture
 def model() -> DeepAtt:
     """Its weights are neither zero nor small."""
-    model: DeepAtt = made()
+    model: DeepAtt = small_model()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -71,7 +71,7 @@ class Equations:
         x = [self.model.source_embedding.weight[i] for i in source]
         for k in range(SMALL.num_layers):
             layer = f"columns.{number}.{k}"
-            f = [self.f(layer, each) for each in x]
+            f = [self.f(layer, x_t) for x_t in x]
             h, state = [torch.zeros(d)] * count, (torch.zeros(d), torch.zeros(d))
             for t in range(count) if (k + number) % 2 == 0 else reversed(range(count)):
                 state = self.cell(layer, f[t], *state)
@@ -85,8 +85,10 @@ class Equations:
         linear = torch.nn.functional.linear
         columns = zip(self.column(0, source), self.column(1, source), strict=True)
         e = [torch.cat([first[:d], second[:d], first[d:], second[d:]]) for first, second in columns]
-        values = [linear(each, w["projection.weight"]) for each in e]
-        keys = [linear(each, w["attention.key.weight"], w["attention.key.bias"]) for each in values]
+        values = [linear(state, w["projection.weight"]) for state in e]
+        keys = [
+            linear(state, w["attention.key.weight"], w["attention.key.bias"]) for state in values
+        ]
         states = [(torch.zeros(d), torch.zeros(d)) for _ in range(SMALL.num_decoder_layers)]
         logits, attention = [], []
         for i in target_in:
@@ -139,7 +141,7 @@ def test_sizes_of_the_paper() -> None:
 
 def test_weights_begin_as_in_the_paper() -> None:
     """Section 4.3: recurrent weights are zero, the others have a standard deviation of 0.07."""
-    for name, parameter in made(d_model=32, vocabulary=200).named_parameters():
+    for name, parameter in small_model(d_model=32, vocabulary=200).named_parameters():
         if "weight_hh" in name or "bias" in name:
             assert not parameter.any(), name
         elif parameter.numel() > 1000:
@@ -148,7 +150,7 @@ def test_weights_begin_as_in_the_paper() -> None:
 
 def test_dropout_is_on_the_outputs_of_layers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equation 5: Half(f) is a linear function of the embeddings, so it stays."""
-    model = made(dropout=0.5).train()
+    model = small_model(dropout=0.5).train()
     dropped: list[Tensor] = []
     monkeypatch.setattr(type(model.dropout), "forward", lambda self, x: dropped.append(x) or x)
     model(torch.tensor([SOURCE]), torch.tensor([TARGET]))
@@ -158,4 +160,4 @@ def test_dropout_is_on_the_outputs_of_layers_only(monkeypatch: pytest.MonkeyPatc
 
 def test_tied_embeddings_need_the_width_of_the_output() -> None:
     with pytest.raises(UsageError, match="--d-embedding 4 and --d-model 6 must be the same"):
-        made(tie_embeddings=True)
+        small_model(tie_embeddings=True)

@@ -73,7 +73,7 @@ def batch_of(*pairs: tuple[list[int], list[int]]) -> Batch:
 
 def gradient(loss: Tensor, model: nn.Module) -> Tensor:
     return torch.cat(
-        [each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))]
+        [part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))]
     )
 
 
@@ -87,12 +87,12 @@ def probabilities(model: Any, source: list[int], outputs: list[list[int]]) -> Te
     """P(Y | X) of each output by the full pass, one by one, where padding and BOS have no
     probability.
     """
-    found = []
+    values = []
     for output in outputs:
         logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *output[:-1]]]))[0]
         logits = logits.index_fill(1, torch.tensor([PAD, BOS]), -torch.inf)
-        found.append(logits.log_softmax(1)[range(len(output)), output].sum())
-    return torch.stack(found).exp()
+        values.append(logits.log_softmax(1)[range(len(output)), output].sum())
+    return torch.stack(values).exp()
 
 
 def test_its_gradient_is_that_of_the_expected_reward() -> None:
@@ -108,8 +108,8 @@ def test_its_gradient_is_that_of_the_expected_reward() -> None:
     torch.manual_seed(0)
     loss = criterion(samples)(model, batch_of(*[pair] * B))
     assert -loss.total.item() / B == pytest.approx((p * rewards).sum().item(), abs=0.02)
-    found = gradient(loss.total / B, model)
-    assert (found - expected).norm() < 0.15 * expected.norm()
+    actual = gradient(loss.total / B, model)
+    assert (actual - expected).norm() < 0.15 * expected.norm()
 
 
 def test_the_likelihood_has_its_weight() -> None:
@@ -141,13 +141,13 @@ def test_samples_are_a_batch_like_any_other() -> None:
     """What the corpus would give for the same sentences."""
     expected = batch_of(([4, 5], [4, 4, 5]), ([5], []), ([4], [5]))
     other = batch_of(([4, 5], [5]), ([5], [5]), ([4], [4]))
-    found = with_targets(
+    batch = with_targets(
         other,
         torch.tensor([[4, 4, 5, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [5, EOS, PAD, PAD, PAD]]),
     )
-    assert torch.equal(found.target_in, expected.target_in)
-    assert torch.equal(found.target_out, expected.target_out)
-    assert found.num_tokens == expected.num_tokens
+    assert torch.equal(batch.target_in, expected.target_in)
+    assert torch.equal(batch.target_out, expected.target_out)
+    assert batch.num_tokens == expected.num_tokens
 
 
 class Script:
@@ -187,23 +187,23 @@ def test_samples_end_and_are_cut() -> None:
     """Sentences leave in any order; the tokens are in all blocks of the vocabulary."""
     sentences = {7: [299, 130, EOS], 8: [EOS], 9: [11, 12, 13, 14, 15, EOS], 10: [5, 6, 7, EOS]}
     source = torch.tensor([[9, EOS], [7, EOS], [8, EOS], [10, EOS]])
-    found = draw(Script(sentences), source, torch.tensor([4, 9, 9, 9]), 3)
+    samples = draw(Script(sentences), source, torch.tensor([4, 9, 9, 9]), 3)
     expected = [[11, 12, 13, 14], [299, 130, EOS, PAD], [EOS, PAD, PAD, PAD], [5, 6, 7, EOS]]
-    assert torch.equal(found, torch.tensor(expected)[:, None].expand(4, 3, 4))
+    assert torch.equal(samples, torch.tensor(expected)[:, None].expand(4, 3, 4))
 
 
 def test_nothing_is_dropped_out() -> None:
     """Not in the backward pass either. Modules keep their mode."""
-    found = []
+    modes = []
     for dropout in (0.0, 0.5):
         model = transformer(dropout)
         model.encoder[0].eval()
-        before = [each.training for each in model.modules()]
+        before = [module.training for module in model.modules()]
         torch.manual_seed(2)
         loss = criterion(weight=0.1)(model, batch_of(([4], [4, 5]), ([5, 4], [5])))
-        found.append(gradient(loss.total, model))
-        assert [each.training for each in model.modules()] == before
-    torch.testing.assert_close(found[0], found[1])
+        modes.append(gradient(loss.total, model))
+        assert [module.training for module in model.modules()] == before
+    torch.testing.assert_close(modes[0], modes[1])
 
 
 def test_recurrent_layers_stay_in_training_mode() -> None:

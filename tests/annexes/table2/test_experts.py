@@ -31,7 +31,7 @@ from nmt_cli.errors import UsageError
 N, D, FF, EXPERTS = 7, 5, 6, 4
 
 
-def made(per_token: int = 2, **fields: Any) -> Experts:
+def small_experts(per_token: int = 2, **fields: Any) -> Experts:
     """A mixture whose gates are not equal."""
     torch.manual_seed(0)
     fields = {"importance_loss": 0.3, "load_loss": 0.7} | fields
@@ -56,17 +56,17 @@ def mixture(layer: Experts, x: Tensor, scores: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("per_token", [2, 3, EXPERTS])
 def test_evaluation_has_no_noise(per_token: int) -> None:
-    layer, x = made(per_token).eval(), torch.randn(N, D)
-    expected = torch.stack([mixture(layer, each, layer.gate.weight @ each) for each in x])
+    layer, x = small_experts(per_token).eval(), torch.randn(N, D)
+    expected = torch.stack([mixture(layer, row, layer.gate.weight @ row) for row in x])
     torch.testing.assert_close(layer(x), expected)
 
 
 def test_training_has_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equation 4."""
-    layer, x, noise = made(), torch.randn(N, D), torch.randn(N, EXPERTS)
+    layer, x, noise = small_experts(), torch.randn(N, D), torch.randn(N, EXPERTS)
     monkeypatch.setattr(torch, "randn_like", lambda _: noise)
     scores = x @ layer.gate.weight.T + noise * (1 + (x @ layer.noise.weight.T).exp()).log()
-    expected = torch.stack([mixture(layer, *each) for each in zip(x, scores, strict=True)])
+    expected = torch.stack([mixture(layer, *row) for row in zip(x, scores, strict=True)])
     torch.testing.assert_close(layer(x), expected)
 
 
@@ -89,7 +89,7 @@ def test_the_loss_is_that_of_importance_and_load(
 ) -> None:
     """Equations 6, 7 and 11; each expert has each token if there are no more."""
     layer, x, noise = (
-        made(per_token, load_loss=load_weight),
+        small_experts(per_token, load_loss=load_weight),
         torch.randn(N, D),
         torch.randn(N, EXPERTS),
     )
@@ -109,7 +109,7 @@ def test_the_loss_is_that_of_importance_and_load(
 
 
 def test_gradients_are_finite_however_small_the_noise_becomes() -> None:
-    layer, x = made(), torch.randn(N, D)
+    layer, x = small_experts(), torch.randn(N, D)
     with torch.no_grad():
         layer.noise.weight[:] = torch.eye(D)[0]
     x[:, 0] = -50.0
@@ -132,7 +132,7 @@ def test_new_gates_are_equal_and_noise_spreads_the_tokens() -> None:
 
 def test_gradients_are_those_of_the_plain_sum() -> None:
     """Also where no token chose an expert: zeros, which sums over processes need."""
-    layer, x = made().eval(), torch.randn(2, D, dtype=torch.float64, requires_grad=True)
+    layer, x = small_experts().eval(), torch.randn(2, D, dtype=torch.float64, requires_grad=True)
     layer.double().choose = lambda rows: (
         torch.tensor([[0, 2]] * 2),
         layer.gate(rows)[:, [0, 2]].softmax(-1),
@@ -141,18 +141,18 @@ def test_gradients_are_those_of_the_plain_sum() -> None:
     layer(x).sum().backward()
     for weight in (layer.inner, layer.outer):
         assert weight.grad is not None
-        assert [bool(each.any()) for each in weight.grad] == [True, False, True, False]
+        assert [bool(gradient.any()) for gradient in weight.grad] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("per_token", [1, 5])
 def test_a_number_of_experts_that_cannot_be(per_token: int) -> None:
     with pytest.raises(UsageError, match="at least 2 and at most --experts 4"):
-        made(per_token)
+        small_experts(per_token)
 
 
 def test_nothing_is_added_for_a_pass_in_evaluation_mode() -> None:
     """A criterion may choose that mode for its own pass."""
-    layer = made().eval()
+    layer = small_experts().eval()
     layer(torch.ones(N, D))
     assert layer.added_loss() == 0
 
@@ -178,15 +178,16 @@ def test_products_of_groups_are_those_of_each_group(ends: list[int], precision: 
         )
         parts = zip(rows.tensor_split(ends[:-1]), weights, strict=True)
         with autocast(rows.device, precision):
-            found = grouped_product(rows, weights, torch.tensor(ends, dtype=torch.int32))
+            products = grouped_product(rows, weights, torch.tensor(ends, dtype=torch.int32))
             expected = torch.cat([F.linear(part, weight) for part, weight in parts])
         gradients = [
-            torch.autograd.grad(y, (rows, weights), torch.ones_like(y)) for y in (found, expected)
+            torch.autograd.grad(y, (rows, weights), torch.ones_like(y))
+            for y in (products, expected)
         ]
-        assert found.dtype == getattr(torch, precision)
+        assert products.dtype == getattr(torch, precision)
         assert all(
             torch.equal(a, b)
-            for a, b in zip((found, *gradients[0]), (expected, *gradients[1]), strict=True)
+            for a, b in zip((products, *gradients[0]), (expected, *gradients[1]), strict=True)
         )
 
 
@@ -210,16 +211,18 @@ def rank_of_exchange(rank: int, size: int, store: Path, precision: str) -> None:
         [[0, 3, 1, 0, 2, 0, 0, 5], [0] * 8, [0, 1, 0, 0, 0, 0, 1, 0], [0, 7, 0, 2, 0, 0, 2, 1]]
     )
     with autocast(whole.device, precision):
-        all_ranks = [of_groups(whole, each) for each in counts[:size]]
+        all_ranks = [of_groups(whole, ends_of_rank) for ends_of_rank in counts[:size]]
         rows, expected, of_rows, _ = all_ranks[rank]
-        own = whole.detach().chunk(size)[rank].requires_grad_()
+        own_weights = whole.detach().chunk(size)[rank].requires_grad_()
         ends = counts[rank].cumsum(0).int()
-        found = exchanged(rows, ends, size, lambda rows, ends: grouped_product(rows, own, ends))
-        gradients = torch.autograd.grad(found.square().sum(), (rows, own))
-    assert found.dtype == expected.dtype
-    assert torch.equal(found, expected)
+        outputs = exchanged(
+            rows, ends, size, lambda rows, ends: grouped_product(rows, own_weights, ends)
+        )
+        gradients = torch.autograd.grad(outputs.square().sum(), (rows, own_weights))
+    assert outputs.dtype == expected.dtype
+    assert torch.equal(outputs, expected)
     assert torch.equal(gradients[0], of_rows)
-    total = torch.stack([each[3] for each in all_ranks]).sum(0).chunk(size)[rank]
+    total = torch.stack([ends_of_rank[3] for ends_of_rank in all_ranks]).sum(0).chunk(size)[rank]
     tolerance = {"float32": 1e-6, "bfloat16": 0.02}[precision]
     torch.testing.assert_close(gradients[1], total, rtol=tolerance, atol=tolerance)
     dist.destroy_process_group()
@@ -234,7 +237,9 @@ def test_groups_of_several_ranks_are_those_of_one(
     """
     fork = multiprocessing.get_context("fork")  # importing torch takes seconds
     arguments = [(rank, size, tmp_path / "store", precision) for rank in range(size)]
-    ranks = [fork.Process(target=rank_of_exchange, args=each) for each in arguments]
+    ranks = [
+        fork.Process(target=rank_of_exchange, args=rank_arguments) for rank_arguments in arguments
+    ]
     for process in ranks:
         process.start()
     for process in ranks:

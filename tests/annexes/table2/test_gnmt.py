@@ -16,7 +16,7 @@ from nmt_cli.annexes.table2.recurrent import LSTM
 from nmt_cli.annexes.table2.settings import GNMTConfig
 
 
-def made(**fields: Any) -> Any:
+def small_model(**fields: Any) -> Any:
     return built(
         "gnmt", **{"num_layers": 4, "d_model": 6, "dropout": 0.0, "init_range": 0.5, **fields}
     )
@@ -62,32 +62,34 @@ def reference(model: GNMT, source: list[int], target: list[int]) -> tuple[Tensor
 
 
 def test_the_equations_of_the_paper() -> None:
-    model = made()
+    model = small_model()
     source, target = [5, 6, 7, 8, 3], [2, 10, 11, 12]
     batch = torch.tensor([source, [9, 3, 0, 0, 0]]), torch.tensor([target, [2, 13, 0, 0]])
-    found, weights = (
+    logits, weights = (
         model.decoder_output(*batch),
         model.attention_weights(*(side[:1] for side in batch)),
     )
     expected = reference(model, source, target)
-    torch.testing.assert_close((found[0], weights["cross"][0, 0, 0]), expected)
-    torch.testing.assert_close(found[1, :2], reference(model, [9, 3], [2, 13])[0])
+    torch.testing.assert_close((logits[0], weights["cross"][0, 0, 0]), expected)
+    torch.testing.assert_close(logits[1, :2], reference(model, [9, 3], [2, 13])[0])
 
 
 def test_parameters_of_the_paper_s_model() -> None:
     """278 million, by Shazeer et al. (2017), Table 2, for 32,000 word pieces."""
-    model = made(vocabulary=32_000, device="meta", **vars(GNMTConfig()))
+    model = small_model(vocabulary=32_000, device="meta", **vars(GNMTConfig()))
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(278e6, rel=0.01)
 
 
 def test_all_weights_start_uniform() -> None:
-    weights = torch.cat([p.flatten() for p in made(d_model=64, init_range=0.04).parameters()]).abs()
+    weights = torch.cat(
+        [p.flatten() for p in small_model(d_model=64, init_range=0.04).parameters()]
+    ).abs()
     assert weights.max() <= 0.04
     assert weights.mean().item() == pytest.approx(0.02, rel=0.01)
 
 
 def test_dropout_is_on_the_inputs_of_layers_and_on_the_output() -> None:
-    model = made(num_layers=3, dropout=0.5)
+    model = small_model(num_layers=3, dropout=0.5)
     widths: list[int] = []
     model.dropout.register_forward_pre_hook(lambda _, inputs: widths.append(inputs[0].size(-1)))
     source, target = torch.tensor([[5, 6, 3]]), torch.tensor([[2, 10]])

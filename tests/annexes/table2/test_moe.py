@@ -87,8 +87,8 @@ def test_it_is_the_network_of_appendix_e(model: MoE) -> None:
         model.output_weight @ (y + top)
         for y, top in zip(ys, run(model.decoder_top, ys), strict=True)
     ]
-    found = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0]
-    torch.testing.assert_close(found, torch.stack(expected))
+    logits = model(torch.tensor([SOURCE]), torch.tensor([TARGET]))[0]
+    torch.testing.assert_close(logits, torch.stack(expected))
 
 
 def test_the_figures_of_the_paper() -> None:
@@ -96,7 +96,9 @@ def test_the_figures_of_the_paper() -> None:
     an expert.
     """
     model = built("moe", vocabulary=32_000, device="meta")
-    assert sum(each.numel() for each in model.parameters()) == pytest.approx(8.7e9, rel=0.005)
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(
+        8.7e9, rel=0.005
+    )
     experts = model.encoder_experts
     assert experts.inner[0].numel() + experts.outer[0].numel() == 2 * 512 * 2048
     parts = model.training_flops(np.array([1]), np.array([1]))
@@ -113,8 +115,8 @@ def test_it_trains_in_bfloat16(d_hidden: int) -> None:
     added = sum(experts.added_loss() for experts in (model.encoder_experts, model.decoder_experts))
     (hidden.float().sum() + added).backward()
     assert all(
-        each.grad is not None and each.grad.isfinite().all()
-        for each in model.encoder_experts.parameters()
+        parameter.grad is not None and parameter.grad.isfinite().all()
+        for parameter in model.encoder_experts.parameters()
     )
     assert model.decoder_bottom.cells.weight_hh_l0.grad.any()
 

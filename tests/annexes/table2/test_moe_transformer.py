@@ -16,7 +16,7 @@ from nmt_cli.interfaces import AddsLoss
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 3], [9, 3, 0, 0]]), torch.tensor([[2, 5, 6], [2, 4, 0]])
 
 
-def made(**fields: Any) -> Any:
+def small_model(**fields: Any) -> Any:
     small = {
         "num_layers": 2,
         "d_model": 8,
@@ -40,20 +40,20 @@ def added(model: Any, source: torch.Tensor, target_in: torch.Tensor) -> torch.Te
 
 def test_padding_and_filler_have_no_expert() -> None:
     """Each of the four layers adds the same to the loss with and without them."""
-    model = made()
+    model = small_model()
     losses = added(model, SOURCE, TARGET)
     assert losses.shape == (4,)
-    wider = [torch.nn.functional.pad(each, (0, 5)) for each in (SOURCE, TARGET)]
+    wider = [torch.nn.functional.pad(ids, (0, 5)) for ids in (SOURCE, TARGET)]
     torch.testing.assert_close(added(model, *wider), losses)
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    assert not rows.takes_bins(made())
+    assert not rows.takes_bins(small_model())
     with pytest.raises(
         UsageError, match="--dtype int8: a Transformer with experts decodes in float32 or bfloat16"
     ):
-        fast(torch.device("cpu")).decodable(made().eval(), "int8")
+        fast(torch.device("cpu")).decodable(small_model().eval(), "int8")
     with pytest.raises(UsageError, match="--gated-feed-forward"):
-        made(gated_feed_forward=True)
+        small_model(gated_feed_forward=True)
     with pytest.raises(UsageError, match="--zero-sublayers"):
-        made(zero_sublayers=True)
+        small_model(zero_sublayers=True)

@@ -22,9 +22,9 @@ def test_both_directions_are_those_of_a_bidirectional_lstm() -> None:
     x = torch.randn(3, 5, 4)
     packed, _ = both(pack_padded_sequence(x, LENGTHS, batch_first=True))
     expected, _ = pad_packed_sequence(packed, batch_first=True)
-    found = torch.cat([forwards(x), backwards(x, LENGTHS)], dim=-1)
+    outputs = torch.cat([forwards(x), backwards(x, LENGTHS)], dim=-1)
     real = torch.arange(5) < LENGTHS[:, None]
-    torch.testing.assert_close(found[real], expected[real])
+    torch.testing.assert_close(outputs[real], expected[real])
 
 
 @pytest.mark.parametrize("hidden", [None, 6, 9])
@@ -50,8 +50,8 @@ def test_no_layer_computes_in_float16(hidden: int | None) -> None:
     layer, x = LSTM(4, 6, hidden).cuda(), torch.randn(3, 5, 4, device="cuda")
     expected = layer(x)
     with torch.autocast("cuda", torch.bfloat16):
-        found = layer(x.bfloat16())
+        output_in_bfloat16 = layer(x.bfloat16())
         output, _ = layer.step(x[:, 0].bfloat16(), layer.zeros(x))
-    assert found.dtype == torch.float32
+    assert output_in_bfloat16.dtype == torch.float32
     assert output.dtype != torch.float16
-    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+    torch.testing.assert_close(output_in_bfloat16, expected, atol=0.02, rtol=0.02)

@@ -51,13 +51,17 @@ def run(copy: Callable[..., Path], tmp_path: Path) -> Path:
 
 def times(folder: Path, original: Path) -> float:
     """The factor between two checkpoints' weights, the same for all of them."""
-    ours, theirs = checkpoint.load_weights(folder), checkpoint.load_weights(original)
-    assert ours.keys() == theirs.keys()
+    our_weights, original_weights = (
+        checkpoint.load_weights(folder),
+        checkpoint.load_weights(original),
+    )
+    assert our_weights.keys() == original_weights.keys()
     factor = (
-        ours["target_embedding.weight"][5, 0] / theirs["target_embedding.weight"][5, 0]
+        our_weights["target_embedding.weight"][5, 0]
+        / original_weights["target_embedding.weight"][5, 0]
     ).item()
-    for name, tensor in ours.items():
-        torch.testing.assert_close(tensor, factor * theirs[name])
+    for name, tensor in our_weights.items():
+        torch.testing.assert_close(tensor, factor * original_weights[name])
     return factor
 
 
@@ -98,8 +102,11 @@ def test_the_mean_of_equals_is_the_same_bits(
     """Sums in float64: three times a float32 number, divided by three, is that number."""
     same = [copy(tmp_path / name, 1 / 3, step) for step, name in enumerate("abc", start=1)]
     average(*same, "--out", tmp_path / "averaged")
-    ours, theirs = checkpoint.load_weights(tmp_path / "averaged"), checkpoint.load_weights(same[0])
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    our_weights, first_weights = (
+        checkpoint.load_weights(tmp_path / "averaged"),
+        checkpoint.load_weights(same[0]),
+    )
+    assert all(torch.equal(our_weights[name], first_weights[name]) for name in first_weights)
 
 
 def test_a_copy_of_a_checkpoint_counts_once(
@@ -176,8 +183,8 @@ def test_refusals(
     average: Run, run: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     given = [part.format(run=run, tmp=tmp_path) for part in arguments]
-    found, out, err = average(*given, "--out", tmp_path / "averaged")
-    assert (found, out) == (code, "")
+    exit_code, out, err = average(*given, "--out", tmp_path / "averaged")
+    assert (exit_code, out) == (code, "")
     assert message in " ".join(err.split())
     assert not (tmp_path / "averaged").exists()
 

@@ -18,9 +18,9 @@ class Numbers:
 
 
 def test_sample_is_evenly_spaced() -> None:
-    kept = np.ones(100, dtype=bool)
-    kept[::2] = False
-    text = Text(Numbers(), "train", [Part("")], kept)  # type: ignore[arg-type]
+    not_sampled = np.ones(100, dtype=bool)
+    not_sampled[::2] = False
+    text = Text(Numbers(), "train", [Part("")], not_sampled)  # type: ignore[arg-type]
     samples = {
         size: np.concatenate([np.array(block)[used] for _, block, used in text.sample(size)])
         for size in (1, 7, 49, 50)

@@ -71,11 +71,11 @@ def test_a_file_that_is_no_table(
 
 def test_csv_is_converted_as_the_page_shows(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "prepare.md").read_text(encoding="utf-8")
-    found = re.search(r"```\n(  python -c .*?)  ```", page, re.DOTALL)
-    assert found is not None
+    match = re.search(r"```\n(  python -c .*?)  ```", page, re.DOTALL)
+    assert match is not None
     with (tmp_path / "export.csv").open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file).writerows([("English", "German"), ('say "Hi",\nnow', "x\ty")])
-    subprocess.run(textwrap.dedent(found[1]), shell=True, check=True, cwd=tmp_path)
+    subprocess.run(textwrap.dedent(match[1]), shell=True, check=True, cwd=tmp_path)
     assert (tmp_path / "pairs.tsv").read_text(encoding="utf-8") == 'say "Hi", now\tx y\n'
 
 

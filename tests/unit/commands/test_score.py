@@ -68,27 +68,30 @@ def test_bleu_chrf_and_ter_are_sacrebleus_with_signatures(
         "-m",
         *(metrics or DEFAULT),
     ]
-    theirs = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    expected_report = json.loads(
+        subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    )
     rows = [line.split() for line in out.splitlines()]
-    parts = re.match(r"(\S+) \(BP = (\S+) ratio = (\S+) ", theirs[0]["verbose_score"])
+    parts = re.match(r"(\S+) \(BP = (\S+) ratio = (\S+) ", expected_report[0]["verbose_score"])
     assert parts is not None
     assert code == 0
     assert err.endswith(
         f"BLEU: precisions {parts[1]}, brevity penalty {parts[2]}, length ratio {parts[3]}\n"
     )
     assert rows == [
-        [metric["name"], f"{metric['score']:.2f}", metric["signature"]] for metric in theirs
+        [metric["name"], f"{metric['score']:.2f}", metric["signature"]]
+        for metric in expected_report
     ]
 
 
 def test_json_is_one_object(nmt_score: Score) -> None:
     code, out, _ = nmt_score("good", "--ref", "reference", "--metric", "ALL", "--json")
-    found: dict[str, Any] = json.loads(out)
+    report: dict[str, Any] = json.loads(out)
     assert code == 0
-    assert [score["metric"] for score in found["scores"]] == list(MEASURES)
+    assert [score["metric"] for score in report["scores"]] == list(MEASURES)
     assert all(
         score["signature"].startswith("nrefs:1|case:") and score["name"]
-        for score in found["scores"]
+        for score in report["scores"]
     )
 
 
@@ -185,7 +188,9 @@ def test_groups_are_scored_as_files_of_their_lines(nmt_score: Score) -> None:
     assert report["groups"] == {"a": 1, "b": 2}
     alone = scores_of(nmt_score("good-b", "--ref", "reference-b", *flags, "--json")[1])
     assert {
-        each["metric"]: each["groups"]["b"] for each in report["scores"] if each["system"] == "good"
+        scored["metric"]: scored["groups"]["b"]
+        for scored in report["scores"]
+        if scored["system"] == "good"
     } == alone
     _, out, _ = nmt_score(
         "good", "--ref", "reference", "--metric", "exact,cer", "--group-by", "labels"

@@ -38,8 +38,8 @@ def train(nmt: Run) -> Run:
 def figures(train: Run, *arguments: object) -> dict[str, Any]:
     code, out, _ = train(*arguments, "--dry-run", "--json")
     assert code == 0
-    found: dict[str, Any] = json.loads(out)
-    return found
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
 def test_presets_by_name(train: Run) -> None:
@@ -53,19 +53,19 @@ def test_presets_by_name(train: Run) -> None:
 
 def test_a_dry_run_without_data(train: Run) -> None:
     """Five fields by their names; the numbers by hand."""
-    found = figures(train, "--vocab-size", 1000, "--preset", "transformer_base", "--num-layers", 1)
-    assert found["preset"] == "transformer_base"
+    report = figures(train, "--vocab-size", 1000, "--preset", "transformer_base", "--num-layers", 1)
+    assert report["preset"] == "transformer_base"
     attention, network = 4 * 512 * 512, 2 * 512 * 2048 + 2048 + 512
-    assert found["parameters"] == 1000 * 512 + 3 * attention + 2 * network + 5 * 2 * 512
-    assert (found["source_vocabulary_size"], found["shared_vocabulary"]) == (1000, True)
-    assert found["config"]["model"]["num_layers"] == 1
-    assert found["config"]["optimizer"] == {
+    assert report["parameters"] == 1000 * 512 + 3 * attention + 2 * network + 5 * 2 * 512
+    assert (report["source_vocabulary_size"], report["shared_vocabulary"]) == (1000, True)
+    assert report["config"]["model"]["num_layers"] == 1
+    assert report["config"]["optimizer"] == {
         "name": "adam",
         "beta1": 0.9,
         "beta2": 0.98,
         "epsilon": 1e-9,
     }
-    assert found["peak_learning_rate"] == pytest.approx(7.0e-4, rel=0.01)
+    assert report["peak_learning_rate"] == pytest.approx(7.0e-4, rel=0.01)
 
 
 def test_a_dry_run_with_data(train: Run, tiny_data: Path) -> None:
@@ -73,14 +73,15 @@ def test_a_dry_run_with_data(train: Run, tiny_data: Path) -> None:
     is written.
     """
     before = sorted(tiny_data.rglob("*"))
-    found = figures(train, tiny_data, *TINY)
-    assert found["sentences"] == 900
-    assert (found["target_vocabulary_size"], found["shared_vocabulary"]) == (120, True)
+    report = figures(train, tiny_data, *TINY)
+    assert report["sentences"] == 900
+    assert (report["target_vocabulary_size"], report["shared_vocabulary"]) == (120, True)
     assert (
-        found["parameters"] == 120 * 16 + 3 * 4 * 16 * 16 + 2 * (2 * 16 * 24 + 24 + 16) + 5 * 2 * 16
+        report["parameters"]
+        == 120 * 16 + 3 * 4 * 16 * 16 + 2 * (2 * 16 * 24 + 24 + 16) + 5 * 2 * 16
     )
-    assert found["updates_per_epoch"] * found["epochs"] == pytest.approx(2)
-    assert 250 < found["target_tokens_per_update"] <= 500
+    assert report["updates_per_epoch"] * report["epochs"] == pytest.approx(2)
+    assert 250 < report["target_tokens_per_update"] <= 500
     assert sorted(tiny_data.rglob("*")) == before
 
 
@@ -157,8 +158,8 @@ def test_a_dry_run_to_read(train: Run) -> None:
 def test_refusals_leave_nothing_behind(
     train: Run, tiny_data: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    found, out, err = train(*(part.format(tmp=tmp_path, data=tiny_data) for part in arguments))
-    assert (found, out) == (code, "")
+    exit_code, out, err = train(*(part.format(tmp=tmp_path, data=tiny_data) for part in arguments))
+    assert (exit_code, out) == (code, "")
     assert message in err
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()

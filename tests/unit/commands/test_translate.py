@@ -33,10 +33,10 @@ PATIENCE = 300
 
 @pytest.fixture
 def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
-    own = TranslateCommandOptions(
+    options = TranslateCommandOptions(
         checkpoints=(tiny_checkpoint,), input=tmp_path / "in", output=tmp_path / "out", device="cpu"
     )
-    return changed(own, beam=2, max_length_offset=3)
+    return changed(options, beam=2, max_length_offset=3)
 
 
 def changed(settings: TranslateCommandOptions, **options: Any) -> TranslateCommandOptions:
@@ -219,7 +219,8 @@ def test_wrong_files_are_named_and_none_is_written(
         (tmp_path / name).write_bytes(content)
     (tmp_path / "link").hardlink_to(tmp_path / "in")
     paths: dict[str, Any] = {
-        name: tmp_path / each if isinstance(each, str) else each for name, each in change.items()
+        name: tmp_path / new_name if isinstance(new_name, str) else new_name
+        for name, new_name in change.items()
     }
     if "checkpoints" in paths:
         paths["checkpoints"] = (paths["checkpoints"],)
@@ -315,7 +316,7 @@ def test_interactive(ending: bytes, code: int, tiny_checkpoint: Path) -> None:
 def test_lines_typed_without_interactive(
     flags: tuple[str, ...], make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
-    made = make_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000001")
+    model = make_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000001")
     controller, terminal = pty.openpty()
     with start(tmp_path / "run", *flags, stdin=terminal) as process:
         os.write(controller, b"abc\n\x04")
@@ -324,7 +325,7 @@ def test_lines_typed_without_interactive(
     os.close(controller)
     assert out.count(b"\n") == 1
     assert [
-        text in shown for text in (b"using " + bytes(made), b"Ctrl-D", b"translated 1 line in")
+        text in shown for text in (b"using " + bytes(model), b"Ctrl-D", b"translated 1 line in")
     ] == [not flags] * 3
 
 

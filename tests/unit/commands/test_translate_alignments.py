@@ -44,28 +44,31 @@ def test_alignments_are_a_line_for_each_output(
     assert with_links == written(
         tiny_checkpoint, tmp_path, content, {**options, "alignments": None}
     )
-    found = gzip.decompress((tmp_path / "links.gz").read_bytes()).decode().split("\n")
+    written_links = gzip.decompress((tmp_path / "links.gz").read_bytes()).decode().split("\n")
     translator = nmt_cli.load(tiny_checkpoint, device="cpu")
     details = list(
         translator.translate_detailed(lines, align=True, beam=2, max_length_offset=3, **options)
     )
-    outputs = [output for each in details for output in each.outputs]
-    assert found == [*(" ".join(f"{i}-{j}" for i, j in output.alignment) for output in outputs), ""]
-    assert found[0]
-    assert found[nbest] == ""
-    for each in details:
-        for output in each.outputs:
+    outputs = [output for translation in details for output in translation.outputs]
+    assert written_links == [
+        *(" ".join(f"{i}-{j}" for i, j in output.alignment) for output in outputs),
+        "",
+    ]
+    assert written_links[0]
+    assert written_links[nbest] == ""
+    for translation in details:
+        for output in translation.outputs:
             assert [j for _, j in output.alignment] == list(range(len(output.text.split())))
-            assert all(i < len(each.source.split()) for i, _ in output.alignment)
+            assert all(i < len(translation.source.split()) for i, _ in output.alignment)
 
 
 def test_alignments_do_not_depend_on_workers(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    found = []
+    outputs = []
     for workers in (1, 2):
         written(tiny_checkpoint, tmp_path, b"abc de\nhg\nfgh a b\nde\n" * 10, {}, workers=workers)
-        found.append(gzip.decompress((tmp_path / "links.gz").read_bytes()))
-    assert found[0] == found[1]
-    assert found[0].count(b"\n") == 40
+        outputs.append(gzip.decompress((tmp_path / "links.gz").read_bytes()))
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count(b"\n") == 40
 
 
 @pytest.mark.parametrize(

@@ -40,15 +40,15 @@ def test_tags_are_put_into_the_outputs_of_the_text_alone(
     tiny_checkpoint: Path, tmp_path: Path, workers: int
 ) -> None:
     lines = ["<b>abc</b> de", "", "<i>hg <br/></i>", "fgh <a b='c'>a b</a>"] * 9
-    found = written(
+    output_lines = written(
         tiny_checkpoint, tmp_path, "\n".join(lines) + "\n", {"markup": True}, workers=workers
     )
     plain = written(
         tiny_checkpoint, tmp_path, "\n".join(map(without_tags, lines)) + "\n", {}, workers=workers
     )
-    assert [without_tags(line) for line in found] == plain
+    assert [without_tags(line) for line in output_lines] == plain
     assert len(set(plain)) > 2
-    for line, output in zip([*lines, ""], found, strict=True):
+    for line, output in zip([*lines, ""], output_lines, strict=True):
         assert sorted(re.findall("<.*?>", output)) == sorted(re.findall("<.*?>", line))
 
 
@@ -64,10 +64,10 @@ def test_each_of_several_outputs_has_what_is_protected_and_the_terms(
     }
     translator = nmt_cli.load(tiny_checkpoint, device="cpu", **options)
     line = "abc de 10:30 abc fg"
-    (found,) = translator.translate_detailed([line])
-    assert found.source == line
-    assert len(found.outputs) == 3
-    for output in found.outputs:
+    (translation,) = translator.translate_detailed([line])
+    assert translation.source == line
+    assert len(translation.outputs) == 3
+    for output in translation.outputs:
         assert output.text.count("XYZ") == 2
         assert output.text.count("10:30") == 1
     assert translator.translate([]) == []

@@ -118,5 +118,5 @@ def test_what_is_longer_than_the_learned_positions_is_warned_of(
     ]
     code, _, err = nmt("translate", folder, *flags, *["--split-sentences"] * split)
     assert code == 0, err
-    found = re.findall(r"in:(\d): .* longer than the 7 positions", err)
-    assert found == (["3"] if split else ["1", "3"])
+    numbers_warned = re.findall(r"in:(\d): .* longer than the 7 positions", err)
+    assert numbers_warned == (["3"] if split else ["1", "3"])

@@ -52,9 +52,9 @@ def _small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_sentence_once_and_within_the_budget(
     pairs: list[tuple[int, int]], tokens: int, epoch: int
 ) -> None:
-    made = updates(plan(pairs, tokens), epoch)
-    assert sorted(i for update in made for i in update) == list(range(len(pairs)))
-    for update in made:
+    all_updates = updates(plan(pairs, tokens), epoch)
+    assert sorted(i for update in all_updates for i in update) == list(range(len(pairs)))
+    for update in all_updates:
         assert all(sum(pairs[i][side] for i in update) <= tokens for side in (0, 1))
 
 
@@ -75,7 +75,7 @@ class Stages(Sentences):
         self.begins, self.stages = list(stages), stages
 
     def weights(self, epoch: int, weights: Sequence[float]) -> Sequence[float]:
-        return self.stages[max(begin for begin in self.begins if begin <= epoch)]
+        return self.stages[max(first_epoch for first_epoch in self.begins if first_epoch <= epoch)]
 
 
 @given(
@@ -107,14 +107,14 @@ def test_the_plan_is_a_function_of_seed_and_epoch(
     """And its end is the same without its beginning. The last update of an epoch is known as such."""
     epochs = {epoch: updates(plan(pairs, 100), epoch) for epoch in (2, 3)}
     expected = [
-        (epoch, place, update, place == len(made) - 1)
-        for epoch, made in epochs.items()
-        for place, update in enumerate(made)
+        (epoch, place, update, place == len(updates_of_epoch) - 1)
+        for epoch, updates_of_epoch in epochs.items()
+        for place, update in enumerate(updates_of_epoch)
         if epoch == 3 or place >= position
     ]
-    found = itertools.islice(plan(pairs, 100).updates(2, position), len(expected))
+    resumed = itertools.islice(plan(pairs, 100).updates(2, position), len(expected))
     assert [
-        (epoch, place, update.tolist(), last) for epoch, place, update, last in found
+        (epoch, place, update.tolist(), last) for epoch, place, update, last in resumed
     ] == expected
 
 
@@ -127,11 +127,11 @@ def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(
     assume(ends[-1])
     text = [Part(end - size, end, weight) for end, (size, weight) in zip(ends, parts, strict=True)]
     lengths = np.arange(ends[-1]) % 7 + 1
-    made = updates(BatchPlan(lengths, lengths, 100, 1, text), epoch=1)
+    all_updates = updates(BatchPlan(lengths, lengths, 100, 1, text), epoch=1)
     expected = [
         i for part in text for i in range(part.first, part.end) for _ in range(int(part.weight))
     ]
-    assert sorted(itertools.chain(*made)) == expected
+    assert sorted(itertools.chain(*all_updates)) == expected
     assert BatchPlan(lengths, lengths, 100, 1, text).size(1) == len(expected)
 
 
@@ -156,16 +156,16 @@ def test_fractions_use_every_sentence_in_turn(
     )
     lengths = np.arange(ends[-1]) % 7 + 1
     text = [Part(end - n, end, 1) for end, (n, _) in zip(ends, parts, strict=True)]
-    made = BatchPlan(lengths, lengths, 100, 1, text, changes=[Stages(stages)])
+    staged = BatchPlan(lengths, lengths, 100, 1, text, changes=[Stages(stages)])
     seen = np.zeros(ends[-1], np.int64)
     expected = np.zeros(len(parts))
     for epoch in range(7):
         weights = np.array(stages[3 if epoch >= 3 else 0])
-        found = [i for update in made.epoch(epoch) for i in update.tolist()]
-        seen += np.bincount(found, minlength=len(seen))
+        sentences = [i for update in staged.epoch(epoch) for i in update.tolist()]
+        seen += np.bincount(sentences, minlength=len(seen))
         expected += weights * [size for size, _ in parts]
-        assert made.size(epoch) == len(found)
-        assert len(found) == pytest.approx(
+        assert staged.size(epoch) == len(sentences)
+        assert len(sentences) == pytest.approx(
             (weights * [size for size, _ in parts]).sum(), abs=0.5 + 1e-9
         )
         for end, (size, _), wanted in zip(ends, parts, expected, strict=True):
@@ -185,24 +185,24 @@ def test_weights_of_a_stage_may_be_those_of_the_parts() -> None:
 def test_a_few_turns_are_spread_over_the_part(size: int) -> None:
     turns = np.arange(size) * stride(size) % size
     assert len({*turns.tolist()}) == size
-    for begin, few in ((0, size // 10), (size // 3, size // 7)):
-        gaps = np.diff(np.sort(turns[begin : begin + few]))
+    for start, few in ((0, size // 10), (size // 3, size // 7)):
+        gaps = np.diff(np.sort(turns[start : start + few]))
         assert gaps.max(initial=0) <= 6 * size / max(few, 1)
 
 
 def test_a_fraction_is_of_the_whole_part() -> None:
     """In a corpus of many chunks and pools, too."""
     lengths = np.full(2000, 5)
-    made = BatchPlan(lengths, lengths, 100, 1, [Part(0, 1000, 1), Part(1000, 2000, 0.25)])
+    fractional = BatchPlan(lengths, lengths, 100, 1, [Part(0, 1000, 1), Part(1000, 2000, 0.25)])
     first, second = (
-        {i for update in made.epoch(epoch) for i in update.tolist() if i >= 1000}
+        {i for update in fractional.epoch(epoch) for i in update.tolist() if i >= 1000}
         for epoch in (0, 1)
     )
     assert len(first) == len(second) == 250
     assert not first & second
     assert all(
-        sum(begin <= i < begin + 100 for i in first) in range(20, 31)
-        for begin in range(1000, 2000, 100)
+        sum(start <= i < start + 100 for i in first) in range(20, 31)
+        for start in range(1000, 2000, 100)
     )
 
 
@@ -217,14 +217,14 @@ def test_epochs_and_seeds_differ() -> None:
 @given(pairs=pairs_of_lengths, most=st.integers(1, 9))
 def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most: int) -> None:
     """As many as there may be, where the tokens do not limit it: all updates but the last are full."""
-    made = BatchPlan(*np.array(pairs).T, 1_000_000, 1, batch_sentences=8 * most)
-    sizes = [len(update) for update in made.epoch(0)]
+    batch_plan = BatchPlan(*np.array(pairs).T, 1_000_000, 1, batch_sentences=8 * most)
+    sizes = [len(update) for update in batch_plan.epoch(0)]
     assert sum(sizes) == len(pairs)
     assert max(sizes) <= 8 * most
     longest = [max(pair) for pair in pairs]
-    assert made.usual_tokens() == round(8 * most * sum(longest) / len(longest))
+    assert batch_plan.usual_tokens() == round(8 * most * sum(longest) / len(longest))
     for few, growth in itertools.product(range(1, 9), (1, 2)):
-        growing = dataclasses.replace(made, batch_sentences=few, changes=[Growth(growth)])
+        growing = dataclasses.replace(batch_plan, batch_sentences=few, changes=[Growth(growth)])
         assert max(map(len, growing.epoch(0))) == min(len(pairs), max(1, few // growth))
     groups = length_buckets(*np.array(pairs).T, 1_000_000, sentences=most)
     assert [len(group) for group in groups] == [most] * (len(pairs) // most) + [
@@ -235,9 +235,9 @@ def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most:
 def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "POOL", 400)
     monkeypatch.setattr(batching, "_CHUNKS", 1000)
-    made = updates(plan([(1 + i % 100, 1 + i % 100) for i in range(8000)], 16_384))
-    assert {i // 400 for i in itertools.chain(*made[:3])} == set(range(20))
-    assert all(np.ptp([i % 100 for i in update]) > 65 for update in made[:2])
+    all_updates = updates(plan([(1 + i % 100, 1 + i % 100) for i in range(8000)], 16_384))
+    assert {i // 400 for i in itertools.chain(*all_updates[:3])} == set(range(20))
+    assert all(np.ptp([i % 100 for i in update]) > 65 for update in all_updates[:2])
 
 
 @given(pairs=pairs_of_lengths, count=st.integers(1, 12))
@@ -258,7 +258,7 @@ def test_the_largest_micro_batch_is_as_small_as_can_be(lengths: list[int], count
         parts = itertools.pairwise([0, *cuts, len(lengths)])
         return max((end - start) * lengths[end - 1] for start, end in parts if end > start)
 
-    found = even_cuts(np.array(lengths), count)
+    actual_cuts = even_cuts(np.array(lengths), count)
     # Of the first sentences, in a growing number of micro-batches.
     least = [0, *itertools.repeat(0, len(lengths))]
     for end in range(1, len(lengths) + 1):
@@ -268,7 +268,7 @@ def test_the_largest_micro_batch_is_as_small_as_can_be(lengths: list[int], count
             min(max(least[start], (end - start) * lengths[end - 1]) for start in range(end))
             for end in range(1, len(lengths) + 1)
         ]
-    assert largest(found) <= 1.01 * least[-1] + 1
+    assert largest(actual_cuts) <= 1.01 * least[-1] + 1
 
 
 def test_micro_batches_have_little_padding_and_are_even() -> None:
@@ -276,9 +276,9 @@ def test_micro_batches_have_little_padding_and_are_even() -> None:
     random = np.random.default_rng(1)
     source = random.lognormal(3.25, 0.6, 40_000).astype(np.int64).clip(2, 250)
     target = (source * random.normal(1.05, 0.15, 40_000)).astype(np.int64).clip(2, 250)
-    made = BatchPlan(source, target, 25_000, seed=1)
+    batch_plan = BatchPlan(source, target, 25_000, seed=1)
     shares, most = [], []
-    for update in itertools.islice(made.epoch(0), 30):
+    for update in itertools.islice(batch_plan.epoch(0), 30):
         lengths = source[update], target[update]
         sizes = [
             len(places) * int(lengths[0][places].max() + lengths[1][places].max())

@@ -29,10 +29,10 @@ def test_many_hashes_and_where_the_sides_meet() -> None:
         ("b", "a"),
         *((f"{number}", "") for number in range(1000)),
     ]
-    found = repeated(
+    is_repeated = repeated(
         np.frombuffer(
             b"".join(pair_hash(*pair) for pair in [*different, *different[::7]]), np.uint64
         )
     )
-    assert not found[: len(different)].any()
-    assert found[len(different) :].all()
+    assert not is_repeated[: len(different)].any()
+    assert is_repeated[len(different) :].all()

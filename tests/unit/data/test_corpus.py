@@ -274,14 +274,14 @@ def test_a_joined_corpus_has_the_sentences_of_all_parts_in_any_order(
     few = Selection(joined, indices)
     places = np.arange(len(indices))[::-1]
     for side in ("source", "target"):
-        for found, expected in zip(
+        for read_pair, expected in zip(
             joined.ids(side, indices), whole.ids(side, indices), strict=True
         ):
-            assert found.tolist() == expected.tolist()
-        for found, expected in zip(
+            assert read_pair.tolist() == expected.tolist()
+        for read_pair, expected in zip(
             few.ids(side, places), whole.ids(side, indices[::-1]), strict=True
         ):
-            assert found.tolist() == expected.tolist()
+            assert read_pair.tolist() == expected.tolist()
     assert few.target_lengths.tolist() == whole.target_lengths[indices].tolist()
     assert joined.source_lengths[indices].tolist() == whole.source_lengths[indices].tolist()
     assert joined.target_lengths[indices].tolist() == whole.target_lengths[indices].tolist()
@@ -300,7 +300,7 @@ def test_weights_multiply_and_belong_to_the_fingerprint(tmp_path: Path) -> None:
         ([second, first], [2, 1]),
         ([first], [2]),
     )
-    assert len({joined.fingerprint, *(JoinedCorpus(*each).fingerprint for each in others)}) == 5
+    assert len({joined.fingerprint, *(JoinedCorpus(*parts).fingerprint for parts in others)}) == 5
 
 
 def test_every_part_is_verified(tmp_path: Path) -> None:

@@ -83,13 +83,13 @@ ODD = [
 
 @cache
 def programs(language: str) -> tuple[Any, Any, dict[bool, Moses]]:
-    ours = {escape: Moses(language, escape) for escape in (False, True)}
-    return sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language), ours
+    our_moses = {escape: Moses(language, escape) for escape in (False, True)}
+    return sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language), our_moses
 
 
 def assert_as_sacremoses(language: str, lines: list[str], escape: bool = False) -> None:
-    normaliser, tokeniser, ours = programs(language)
-    moses = ours[escape]
+    normaliser, tokeniser, our_moses = programs(language)
+    moses = our_moses[escape]
     for line in lines:
         expected = tokeniser.tokenize(normaliser.normalize(line), return_str=True, escape=escape)
         assert moses.tokenise(line) == expected

@@ -82,7 +82,7 @@ def test_ctrl_c_at_the_start_of_the_processes_ends_them(
     )
     with pytest.raises(KeyboardInterrupt):
         start()
-    left = {each.pid for each in multiprocessing.active_children()} & set(children)
+    left = {process.pid for process in multiprocessing.active_children()} & set(children)
     for child in children:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(child, os.WNOHANG)

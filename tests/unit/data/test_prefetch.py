@@ -16,15 +16,15 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("ahead", [1, 3, 50])
 def test_results_come_in_order(ahead: int) -> None:
-    with closing(prefetched(lambda number: number * 2, range(20), ahead, CPU)) as made:
-        assert list(made) == list(range(0, 40, 2))
+    with closing(prefetched(lambda number: number * 2, range(20), ahead, CPU)) as results:
+        assert list(results) == list(range(0, 40, 2))
 
 
 def test_a_bounded_number_is_made_ahead() -> None:
     begun: list[int] = []
-    with closing(prefetched(begun.append, iter(int, 1), 3, CPU)) as made:
+    with closing(prefetched(begun.append, iter(int, 1), 3, CPU)) as results:
         for _ in range(5):
-            next(made)
+            next(results)
     assert 5 <= len(begun) <= 5 + 3
 
 
@@ -34,14 +34,14 @@ def test_an_error_is_raised_at_its_place() -> None:
         yield 0
         raise KeyError("items")
 
-    with closing(prefetched(lambda number: 2 // number, items(), 2, CPU)) as made:
-        assert next(made) == 2
+    with closing(prefetched(lambda number: 2 // number, items(), 2, CPU)) as results:
+        assert next(results) == 2
         with pytest.raises(ZeroDivisionError):
-            next(made)
-    with closing(prefetched(abs, items(), 3, CPU)) as made:
-        assert [next(made), next(made)] == [1, 0]
+            next(results)
+    with closing(prefetched(abs, items(), 3, CPU)) as results:
+        assert [next(results), next(results)] == [1, 0]
         with pytest.raises(KeyError, match="items"):
-            next(made)
+            next(results)
 
 
 def test_the_thread_ends_with_its_context() -> None:
@@ -49,8 +49,8 @@ def test_the_thread_ends_with_its_context() -> None:
         return any(thread.name.startswith("prefetch") for thread in threading.enumerate())
 
     def stop() -> None:
-        with closing(prefetched(abs, iter(int, 1), 2, CPU)) as made:
-            assert next(made) == 0
+        with closing(prefetched(abs, iter(int, 1), 2, CPU)) as results:
+            assert next(results) == 0
             assert running()
             raise RuntimeError("stopped")
 

@@ -21,12 +21,12 @@ LINES = st.text(
 
 
 def by_sentencepiece(rule: str, line: str) -> str:
-    kept = {
+    settings = {
         "add_dummy_prefix": False,
         "escape_whitespaces": False,
         "remove_extra_whitespaces": False,
     }
-    return str(sentencepiece.SentencePieceNormalizer(rule_name=rule, **kept).Normalize(line))
+    return str(sentencepiece.SentencePieceNormalizer(rule_name=rule, **settings).Normalize(line))
 
 
 def reference(rule: str, line: str) -> str:

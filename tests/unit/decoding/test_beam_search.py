@@ -86,8 +86,8 @@ def test_agrees_with_the_definition(
 ) -> None:
     model, source = toy(8, seed, 1.0), padded([[4, 7]])
     expected = plain_beam_search(model, source, limit, beam, alpha)[:beam]
-    (found,) = beam_search(model, source, [limit], SearchSettings(beam, alpha, nbest=beam))
-    ended = [h for h in found if len(h.token_scores) > len(h.tokens)]
+    (hypotheses,) = beam_search(model, source, [limit], SearchSettings(beam, alpha, nbest=beam))
+    ended = [h for h in hypotheses if len(h.token_scores) > len(h.tokens)]
     assert [h.tokens for h in ended] == [tokens for _, tokens in expected]
     assert [h.score for h in ended] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
@@ -103,10 +103,10 @@ def test_a_beam_of_one_is_greedy_search(
     results = beam_search(
         model, padded(SOURCES), [limit] * len(SOURCES), SearchSettings(beam=1, alpha=alpha)
     )
-    for source, (found,) in zip(SOURCES, results, strict=True):
+    for source, (hypotheses,) in zip(SOURCES, results, strict=True):
         tokens, scores = greedy(model, padded([source]), limit)
-        assert found.tokens == tokens
-        assert found.token_scores == pytest.approx(scores, abs=1e-6)
+        assert hypotheses.tokens == tokens
+        assert hypotheses.token_scores == pytest.approx(scores, abs=1e-6)
 
 
 @settings(max_examples=60)
@@ -144,11 +144,11 @@ def test_another_length_penalty_has_its_scores_and_its_bound(
 ) -> None:
     model, penalty = toy(8, seed), Reward(0.6, reward)
     options = SearchSettings(beam, nbest=2, penalty=penalty)
-    found = beam_search(model, padded(SOURCES), [limit] * 5, options)
-    for hypothesis in chain(*found):
+    results_of_lines = beam_search(model, padded(SOURCES), [limit] * 5, options)
+    for hypothesis in chain(*results_of_lines):
         expected = sum(hypothesis.token_scores) + reward * len(hypothesis.token_scores)
         assert hypothesis.score == pytest.approx(expected, abs=1e-4)
-    assert found == beam_search(
+    assert results_of_lines == beam_search(
         model, padded(SOURCES), [limit] * 5, replace(options, early_termination=False)
     )
 
@@ -276,14 +276,14 @@ def test_hypotheses_at_the_limit_are_cut_and_kept(padded: Any) -> None:
 
 def test_finished_hypotheses_precede_cut_ones_of_better_scores(padded: Any) -> None:
     looping = Uniform(8, {**dict.fromkeys(range(8), -20.0), 4: -1e-6, EOS: -5.0})
-    (found,) = beam_search(looping, padded([[4]]), [30], SearchSettings(beam=2, nbest=2))
-    assert all(len(h.token_scores) == len(h.tokens) + 1 for h in found)
+    (hypotheses,) = beam_search(looping, padded([[4]]), [30], SearchSettings(beam=2, nbest=2))
+    assert all(len(h.token_scores) == len(h.tokens) + 1 for h in hypotheses)
 
 
 def test_min_length(toy: Callable[..., Any], padded: Any) -> None:
     quick = Uniform(8, {EOS: -0.001})
-    (found,) = beam_search(quick, padded([[4]]), [9], SearchSettings(min_length=3))
-    assert len(found[0].tokens) == 3
+    (hypotheses,) = beam_search(quick, padded([[4]]), [9], SearchSettings(min_length=3))
+    assert len(hypotheses[0].tokens) == 3
 
 
 def test_padding_and_begin_are_never_generated_and_the_unknown_word_only_if_wanted(
@@ -306,8 +306,10 @@ def test_a_row_has_enough_candidates_when_its_likeliest_tokens_are_no_words(padd
 
     likeliest = {PAD: -0.1, BOS: -0.1, UNK: -0.1, EOS: -0.2, 4: -3.0, 5: -3.1}
     model = AfterFiveTheEnd(8, {**dict.fromkeys(range(8), -9.0), **likeliest})
-    (found,) = beam_search(model, padded([[4]]), [1], SearchSettings(beam=2, alpha=0.0, nbest=2))
-    assert [h.tokens for h in found] == [[], [5]]
+    (hypotheses,) = beam_search(
+        model, padded([[4]]), [1], SearchSettings(beam=2, alpha=0.0, nbest=2)
+    )
+    assert [h.tokens for h in hypotheses] == [[], [5]]
 
 
 def test_the_smallest_vocabulary_gives_the_empty_output(padded: Any) -> None:
@@ -318,8 +320,10 @@ def test_the_smallest_vocabulary_gives_the_empty_output(padded: Any) -> None:
 
 
 def test_log_probabilities_above_zero_by_rounding(padded: Any) -> None:
-    (found,) = beam_search(Uniform(8, {4: 1e-7, EOS: -3.0}), padded([[4]]), [9], SearchSettings())
-    assert all(score <= 0 for score in found[0].token_scores)
+    (hypotheses,) = beam_search(
+        Uniform(8, {4: 1e-7, EOS: -3.0}), padded([[4]]), [9], SearchSettings()
+    )
+    assert all(score <= 0 for score in hypotheses[0].token_scores)
 
 
 def test_nan_probabilities_are_an_error(padded: Any) -> None:
@@ -372,8 +376,8 @@ def test_hypotheses_without_an_allowed_token_are_cut(toy: Callable[..., Any], pa
         def advance(self, rows: Tensor, tokens: Tensor) -> DeadEnd:
             return DeadEnd(self.wanted[rows] - 1, self.vocabulary_size)
 
-    (found,) = beam_search(
+    (hypotheses,) = beam_search(
         toy(9, 2), padded([[4]]), [8], SearchSettings(), DeadEnd(torch.tensor([3]), 9)
     )
-    assert len(found[0].tokens) == 3
-    assert len(found[0].token_scores) == 3
+    assert len(hypotheses[0].tokens) == 3
+    assert len(hypotheses[0].token_scores) == 3

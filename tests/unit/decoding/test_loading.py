@@ -78,7 +78,8 @@ def test_dtype_reaches_the_products(tiny_checkpoint: Path, dtype: str) -> None:
     exact = nmt_cli.load(tiny_checkpoint, device="cpu")
     chosen = load_translator([tiny_checkpoint], device="cpu", dtype=dtype)
     scores, expected = (
-        [t.outputs[0].score for t in each.translate_window(["abc"])] for each in (chosen, exact)
+        [t.outputs[0].score for t in translator.translate_window(["abc"])]
+        for translator in (chosen, exact)
     )
     assert scores == pytest.approx(expected, rel=0.02)
     assert (scores == expected) == (dtype in ("auto", "float32"))
@@ -103,6 +104,6 @@ def test_models_that_read_a_line_as_other_ids_are_no_ensemble(
     difference: str,
 ) -> None:
     """Though their vocabularies have the same size, or are equal."""
-    made = make_checkpoint(tmp_path / "other", **other)
-    with pytest.raises(CheckpointError, match=rf"{made}.*{difference}"):
-        nmt_cli.load([tiny_checkpoint, made], device="cpu")
+    other_model = make_checkpoint(tmp_path / "other", **other)
+    with pytest.raises(CheckpointError, match=rf"{other_model}.*{difference}"):
+        nmt_cli.load([tiny_checkpoint, other_model], device="cpu")

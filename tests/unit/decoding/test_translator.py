@@ -133,7 +133,7 @@ def test_a_line_is_truncated_to_max_source_length(
     long, short, huge = detailed(
         with_options(translator, max_source_length=5), ["abcdefgh", "abcde", "abcde" * 100_000]
     )
-    assert [each.truncated for each in (long, short, huge)] == [True, False, True]
+    assert [translation.truncated for translation in (long, short, huge)] == [True, False, True]
     assert (long.source_length, long.text) == (huge.source_length, huge.text) == (5, short.text)
     assert max(seen) == 5 * CHARACTERS_PER_TOKEN  # cut before it is encoded
 
@@ -171,27 +171,27 @@ def test_limits_at_their_boundaries(translator: Translator, how: dict[str, Any])
 )
 def test_outputs_begin_with_their_prefixes(translator: Translator, how: dict[str, Any]) -> None:
     prefixes, lines = ["hg", "", "bb", "?", "hgfedcbahgfedcba"], ["abc", "abcd", "", "c", "a"]
-    found = list(translator.translate_detailed(lines, prefixes=prefixes, **how))
+    translations = list(translator.translate_detailed(lines, prefixes=prefixes, **how))
     free = list(translator.translate_detailed(lines, **how))
-    for line, prefix, translation in zip(lines, prefixes, found, strict=True):
+    for line, prefix, translation in zip(lines, prefixes, translations, strict=True):
         for output in translation.outputs:
             assert output.text.startswith(prefix) or not line
             assert "?" not in output.text[1:]
-    assert found[1].outputs[0].text == free[1].outputs[0].text
-    assert [output.text for output in found[2].outputs] == [""]  # an empty line stays empty
-    assert len(found[4].text) == len(prefixes[4])  # more than the limit of 1 + 4
+    assert translations[1].outputs[0].text == free[1].outputs[0].text
+    assert [output.text for output in translations[2].outputs] == [""]  # an empty line stays empty
+    assert len(translations[4].text) == len(prefixes[4])  # more than the limit of 1 + 4
 
 
 def test_prefixes_are_read_in_step_with_the_lines(translator: Translator) -> None:
     lines, prefixes = ["abc", "hg"] * 5, ["a", "b", "c", "d", "e"] * 2
-    found = with_options(translator, read_ahead=3).translate(lines, prefixes=iter(prefixes))
-    assert [text[0] for text in found] == prefixes
-    for theirs, message in (
+    outputs = with_options(translator, read_ahead=3).translate(lines, prefixes=iter(prefixes))
+    assert [text[0] for text in outputs] == prefixes
+    for some_prefixes, message in (
         (prefixes[:7], r"more lines than prefixes \(7\)"),
         (["a"] * 11, r"more prefixes than lines \(10\)"),
     ):
         with pytest.raises(UsageError, match=message):
-            with_options(translator, read_ahead=3).translate(lines, prefixes=theirs)
+            with_options(translator, read_ahead=3).translate(lines, prefixes=some_prefixes)
     with pytest.raises(DataError, match="line 2 has more than 8 tokens"):
         with_options(translator, max_source_length=8).translate(
             ["abc", "abc"], prefixes=["a" * 8, "a" * 9]
@@ -407,7 +407,9 @@ def test_outputs_do_not_depend_on_the_number_of_workers(tiny_checkpoint: Path, d
         "".join(ALPHABET[i] for i in torch.randint(0, 8, (n,), generator=random).tolist())
         for n in lengths
     ]
-    alone, few = (list(map(ids, translator.translate_window(each))) for each in (lines, lines[:3]))
+    alone, few = (
+        list(map(ids, translator.translate_window(some_lines))) for some_lines in (lines, lines[:3])
+    )
     assert len(set(alone)) > 20
     for count in (1, 2, 3):
         with translation_workers(translator, count) as workers:

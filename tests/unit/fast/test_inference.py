@@ -33,7 +33,7 @@ KERNELS = {
     "alibi": AlibiAttentionConfig(),
 }
 
-Made = Callable[..., Transformer]
+Build = Callable[..., Transformer]
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +82,9 @@ def addresses(state: TransformerState) -> list[int]:
     ids=str,
 )
 def test_steps_of_two_beams_equal_the_full_pass(
-    made: Made, attention: Any, fields: dict[str, Any]
+    build: Build, attention: Any, fields: dict[str, Any]
 ) -> None:
-    model = made(attention, **fields).eval()
+    model = build(attention, **fields).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             parameter.copy_(torch.randn_like(parameter))
@@ -102,8 +102,8 @@ def test_steps_of_two_beams_equal_the_full_pass(
             )
 
 
-def test_a_hypothesis_sees_its_own_past(made: Made) -> None:
-    decodable = FrozenTransformer(made().eval())
+def test_a_hypothesis_sees_its_own_past(build: Build) -> None:
+    decodable = FrozenTransformer(build().eval())
     state = decodable.start(SOURCE[:2])
     _, state = decodable.step(tokens(2), state)
     assert columns(state) == [[[0]], [[0]]]
@@ -115,11 +115,11 @@ def test_a_hypothesis_sees_its_own_past(made: Made) -> None:
     assert columns(state) == [[[0, 1, 4, 5]]]
 
 
-def test_columns_that_nobody_sees_leave_a_full_cache(made: Made) -> None:
+def test_columns_that_nobody_sees_leave_a_full_cache(build: Build) -> None:
     """All hypotheses continue the same one each time, so that of the last step's columns one is
     seen.
     """
-    decodable, steps, width = FrozenTransformer(made().eval()), 150, 4
+    decodable, steps, width = FrozenTransformer(build().eval()), 150, 4
     state = decodable.start(SOURCE[:1]).select(torch.zeros(1, width, dtype=torch.long))
     sizes = []
     for _ in range(steps):
@@ -133,8 +133,8 @@ def test_columns_that_nobody_sees_leave_a_full_cache(made: Made) -> None:
     assert [len(seen) for seen in columns(state)[0]] == [steps] * width
 
 
-def test_reordering_hypotheses_copies_no_cache(made: Made) -> None:
-    decodable = FrozenTransformer(made().eval())
+def test_reordering_hypotheses_copies_no_cache(build: Build) -> None:
+    decodable = FrozenTransformer(build().eval())
     state = decodable.start(SOURCE).select(torch.arange(4)[:, None].expand(4, 2))
     _, state = decodable.step(tokens(8), state)
     before, caches = addresses(state), contents(state)
@@ -145,13 +145,13 @@ def test_reordering_hypotheses_copies_no_cache(made: Made) -> None:
 
 @pytest.mark.parametrize("kept", [[0, 3, 2], [3, 1], [0], []])
 def test_of_the_sentences_that_stay_only_those_that_move_are_copied(
-    made: Made, monkeypatch: pytest.MonkeyPatch, kept: list[int]
+    build: Build, monkeypatch: pytest.MonkeyPatch, staying: list[int]
 ) -> None:
-    decodable = FrozenTransformer(made().eval())
+    decodable = FrozenTransformer(build().eval())
     _, state = decodable.step(tokens(4), decodable.start(SOURCE))
     assert state.source_mask is not None
     before, caches = addresses(state), [*contents(state), state.source_mask]
-    caches = [tensor[kept].clone() for tensor in caches]
+    caches = [tensor[staying].clone() for tensor in caches]
     written: list[int] = []
     set_item = Tensor.__setitem__
 
@@ -160,40 +160,40 @@ def test_of_the_sentences_that_stay_only_those_that_move_are_copied(
         set_item(tensor, places, values)
 
     monkeypatch.setattr(Tensor, "__setitem__", watched)
-    state = state.select(torch.tensor(kept, dtype=torch.long)[:, None])
-    assert set(written) <= {sum(place != sentence for place, sentence in enumerate(kept))}
-    assert addresses(state) == before or not kept
+    state = state.select(torch.tensor(staying, dtype=torch.long)[:, None])
+    assert set(written) <= {sum(place != sentence for place, sentence in enumerate(staying))}
+    assert addresses(state) == before or not staying
     assert state.source_mask is not None
     assert all(map(torch.equal, [*contents(state), state.source_mask], caches))
 
 
 @pytest.mark.parametrize("attention", KERNELS.values(), ids=KERNELS)
-def test_sentences_that_leave_do_not_change_the_others(made: Made, attention: Any) -> None:
-    decodable = FrozenTransformer(made(attention).eval())
+def test_sentences_that_leave_do_not_change_the_others(build: Build, attention: Any) -> None:
+    decodable = FrozenTransformer(build(attention).eval())
     (_, all_four), (_, some) = (
         decodable.step(tokens(4), decodable.start(SOURCE)) for _ in range(2)
     )
     some = some.select(torch.tensor([[0], [3], [2]]))
     for _ in range(5):
         expected, all_four = decodable.step(tokens(4), all_four)
-        found, some = decodable.step(tokens(3), some)
-        torch.testing.assert_close(found, expected[[0, 3, 2]], rtol=1e-5, atol=1e-5)
+        logits, some = decodable.step(tokens(3), some)
+        torch.testing.assert_close(logits, expected[[0, 3, 2]], rtol=1e-5, atol=1e-5)
 
 
-def test_the_source_has_a_mask_only_if_it_has_padding(made: Made) -> None:
-    decodable = FrozenTransformer(made().eval())
+def test_the_source_has_a_mask_only_if_it_has_padding(build: Build) -> None:
+    decodable = FrozenTransformer(build().eval())
     assert decodable.start(SOURCE[:1]).source_mask is None
     mask = decodable.start(SOURCE[:2]).source_mask
     assert mask is not None
     assert mask[:, 0, 0].isneginf().tolist() == (SOURCE[:2] == 0).tolist()
 
 
-def test_a_kernel_that_extends_full_attention_is_used(made: Made) -> None:
+def test_a_kernel_that_extends_full_attention_is_used(build: Build) -> None:
     class Even(FullAttention):
         def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
             return super().forward(0.0 * query, key, value, mask)
 
-    model = made().eval()
+    model = build().eval()
     for layer in (*model.encoder, *model.decoder):
         layer.self_attention.kernel = Even()
     decodable, target = FrozenTransformer(model), torch.tensor([[BOS, 5, 6, 7]])
@@ -206,7 +206,7 @@ def test_a_kernel_that_extends_full_attention_is_used(made: Made) -> None:
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_dtype_reaches_every_layer(
-    made: Made, dtype: str, gated: bool, monkeypatch: pytest.MonkeyPatch
+    build: Build, dtype: str, gated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each layer: two products of self-attention, two or three of feed-forward, three of
     cross-attention.
@@ -218,13 +218,13 @@ def test_dtype_reaches_every_layer(
         return lambda x: x
 
     monkeypatch.setattr(inference, "frozen_linear", watched)
-    FrozenTransformer(made(gated_feed_forward=gated), dtype)
+    FrozenTransformer(build(gated_feed_forward=gated), dtype)
     assert asked == [dtype] * (2 * (4 + gated) + 2 * (7 + gated) + 1)
 
 
-def test_the_copy_has_no_second_copy_of_other_weights(made: Made) -> None:
+def test_the_copy_has_no_second_copy_of_other_weights(build: Build) -> None:
     """It keeps the weights of products that the model had, and compiles nothing."""
-    model = made().eval()
+    model = build().eval()
     expected = model(SOURCE[:1], tokens(1)[None])[:, 0].log_softmax(-1)
     model.decoder[0].compile(backend=lambda *_: pytest.fail("it was compiled"))
     decodable = FrozenTransformer(model)
@@ -235,7 +235,7 @@ def test_the_copy_has_no_second_copy_of_other_weights(made: Made) -> None:
         assert weight is original
 
 
-def test_models_with_lines_of_their_own_are_not_taken(made: Made) -> None:
+def test_models_with_lines_of_their_own_are_not_taken(build: Build) -> None:
     class Other(Transformer):
         def step(self, *arguments: Any) -> Any:
             return super().step(*arguments)
@@ -243,11 +243,11 @@ def test_models_with_lines_of_their_own_are_not_taken(made: Made) -> None:
     class OtherAttention(MultiHeadAttention):
         pass
 
-    assert takes(made())
-    model = made()
+    assert takes(build())
+    model = build()
     model.__class__ = Other
     assert not takes(model)
-    model = made()
+    model = build()
     model.decoder[1].cross_attention.__class__ = OtherAttention
     assert not takes(model)
     assert not takes(nn.Linear(1, 1))

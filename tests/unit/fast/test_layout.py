@@ -68,13 +68,13 @@ def test_it_attends_to_another_text() -> None:
     attention = MultiHeadAttention(16, 2, 8, 8, FullAttention(), cross=True)
     x, context = torch.randn(2 * 9, 16), torch.randn(2 * 9, 16)
     layout = layout_of(one_bin([3, 1], 9), one_bin([2, 7], 9))
-    ours = attention(x, context, layout)
+    output = attention(x, context, layout)
     rows = (
         torch.nn.functional.pad(x, (0, 0, 0, 64 - 18)),
         torch.nn.functional.pad(context, (0, 0, 0, 64 - 18)),
     )
     expected = attention(*rows, layout_of(padded([3, 1]), padded([2, 7])))
-    torch.testing.assert_close(ours[:4], expected[:4], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(output[:4], expected[:4], rtol=1e-4, atol=1e-5)
     assert isinstance(layout, Binned)
     assert layout.allowed.any(-1).all()  # some kernels return NaN for a query without keys
 

@@ -42,9 +42,9 @@ def test_it_is_pytorchs_cross_entropy(tokens: int, epsilon: float, biased: bool)
     expected = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=epsilon)
     torch.testing.assert_close(total, expected)
     torch.testing.assert_close(nll, F.cross_entropy(logits, targets, reduction="sum"))
-    ours = torch.autograd.grad(total / 7, learned)
-    theirs = torch.autograd.grad(expected / 7, learned)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    gradients = torch.autograd.grad(total / 7, learned)
+    expected_gradients = torch.autograd.grad(expected / 7, learned)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 6])
@@ -53,9 +53,9 @@ def test_rows_after_the_tokens_do_not_count(tokens: int) -> None:
     hidden, weight, targets = drawn(11)
     losses = [SMALL(rows, weight, targets[:tokens], 0.1) for rows in (hidden, hidden[:tokens])]
     torch.testing.assert_close(losses[0], losses[1])
-    ours, expected = (torch.autograd.grad(total, [hidden, weight]) for total, _ in losses)
-    torch.testing.assert_close(ours, expected)
-    assert not ours[0][tokens:].any()
+    gradients, expected = (torch.autograd.grad(total, [hidden, weight]) for total, _ in losses)
+    torch.testing.assert_close(gradients, expected)
+    assert not gradients[0][tokens:].any()
 
 
 def test_a_frozen_weight_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,13 +71,13 @@ def test_a_frozen_weight_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_compiled_loss_is_the_loss(dtype: torch.dtype) -> None:
     logits, targets = (3 * torch.randn(7, 40)).to(dtype), torch.randint(0, 40, (7,))
-    ours, expected = logits.clone(), logits.clone()
+    fused, expected = logits.clone(), logits.clone()
     values = (
-        module.to_gradient_for_compiler(ours, targets, 0.1),
+        module.to_gradient_for_compiler(fused, targets, 0.1),
         module.to_gradient(expected, targets, 0.1),
     )
     torch.testing.assert_close(values[0], values[1])
-    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(fused, expected)
 
 
 class ProductTypes(TorchDispatchMode):
@@ -106,8 +106,10 @@ def test_under_autocast_every_product_is_in_low_precision() -> None:
     assert products.seen == {torch.bfloat16}
     assert total.dtype == torch.float32
     torch.testing.assert_close(total, expected, rtol=1e-2, atol=0)
-    ours, theirs = (torch.autograd.grad(loss, [hidden, weight]) for loss in (total, expected))
-    for mine, reference in zip(ours, theirs, strict=True):
+    fused_gradients, expected_gradients = (
+        torch.autograd.grad(loss, [hidden, weight]) for loss in (total, expected)
+    )
+    for mine, reference in zip(fused_gradients, expected_gradients, strict=True):
         assert mine.dtype == torch.float32
         torch.testing.assert_close(mine, reference, rtol=0.05, atol=0.02)
 
@@ -185,5 +187,7 @@ def test_rows_that_are_not_real_change_nothing(biased: bool) -> None:
     )
     expected = SMALL(hidden[real], weight, targets[real], 0.1, bias)
     torch.testing.assert_close(masked, expected)
-    ours, theirs = (torch.autograd.grad(total, inputs) for total, _ in (masked, expected))
-    torch.testing.assert_close(ours, theirs)
+    gradients, expected_gradients = (
+        torch.autograd.grad(total, inputs) for total, _ in (masked, expected)
+    )
+    torch.testing.assert_close(gradients, expected_gradients)

@@ -78,11 +78,11 @@ def by_hand(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str, lev
     return ACTIVATIONS[activation](y)
 
 
-def assert_close(found: Tensor, expected: Any, tolerance: float) -> None:
+def assert_close(actual: Tensor, expected: Any, tolerance: float) -> None:
     """The error is relative to the largest output of a row."""
-    assert found.dtype == torch.float32
+    assert actual.dtype == torch.float32
     scale = np.abs(expected).max(axis=1, keepdims=True)
-    assert (np.abs(found.double().numpy() - expected) <= tolerance * scale).all()
+    assert (np.abs(actual.double().numpy() - expected) <= tolerance * scale).all()
 
 
 def test_the_sizes_are_on_both_sides_of_the_limit() -> None:
@@ -188,7 +188,8 @@ def test_the_weights_are_frozen(layer: Any, dtype: str, monkeypatch: pytest.Monk
     """The layer can be trained on, or its memory used for something else."""
     weight, bias, activation = layer
     weight, bias = (
-        None if each is None else torch.nn.Parameter(each.clone()) for each in (weight, bias)
+        None if parameter is None else torch.nn.Parameter(parameter.clone())
+        for parameter in (weight, bias)
     )
     if dtype == "plain":
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
@@ -196,9 +197,9 @@ def test_the_weights_are_frozen(layer: Any, dtype: str, monkeypatch: pytest.Monk
     x = inputs(weight.detach())
     before = multiply(x)
     assert not before.requires_grad
-    for each in (weight, bias):
-        if each is not None:
-            each.data.zero_()
+    for parameter in (weight, bias):
+        if parameter is not None:
+            parameter.data.zero_()
     assert torch.equal(multiply(x), before)
 
 

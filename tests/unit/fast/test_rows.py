@@ -57,8 +57,8 @@ def loss_and_gradients(
     }
 
 
-def same(ours: Any, expected: Any) -> None:
-    torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
+def same(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 def graphs(counter: CompileCounterWithBackend) -> int:
@@ -76,17 +76,17 @@ def graphs(counter: CompileCounterWithBackend) -> int:
     ],
 )
 def test_bins_are_padded_sentences(
-    made: Callable[..., Transformer], fields: dict[str, Any]
+    build: Callable[..., Transformer], fields: dict[str, Any]
 ) -> None:
     """The loss and every gradient, to rounding; each bin has several sentences, and the last ones
     have none.
     """
-    plain, model = made(d_model=32, **fields), fitted(made(d_model=32, **fields))
+    plain, model = build(d_model=32, **fields), fitted(build(d_model=32, **fields))
     padded, bins = batches(520)
     assert len(bins.source) == 34
     assert not bins.source[-1].any()
-    expected, ours = loss_and_gradients(plain, padded, PLAIN), loss_and_gradients(model, bins)
-    same(ours, expected)
+    expected, actual = loss_and_gradients(plain, padded, PLAIN), loss_and_gradients(model, bins)
+    same(actual, expected)
     assert CRITERION(model, bins).num_tokens == padded.num_tokens
     with torch.no_grad():
         same(CRITERION(model, bins).nll, PLAIN(plain, padded).nll)
@@ -96,10 +96,10 @@ def test_bins_are_padded_sentences(
     ("attention", "packed"), [(RotaryAttentionConfig(), True), (AlibiAttentionConfig(), False)]
 )
 def test_each_kind_of_layer_is_compiled_once(
-    made: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch, attention: Any, packed: bool
+    build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch, attention: Any, packed: bool
 ) -> None:
     """Without a break, for any sentences, and for other shapes; and once more for validation."""
-    model, plain = (fitted(made(attention, d_model=32, num_layers=2)).train() for _ in range(2))
+    model, plain = (fitted(build(attention, d_model=32, num_layers=2)).train() for _ in range(2))
     counter = CompileCounterWithBackend("aot_eager" if packed else "eager")
     torch._dynamo.reset()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, fullgraph=True, backend=counter))
@@ -107,8 +107,8 @@ def test_each_kind_of_layer_is_compiled_once(
     compiled = []  # on a CPU, rows of fewer than 16 would be another graph
     for sentences, seed, longest in ((60, 0, 20), (60, 1, 20), (150, 2, 20), (30, 3, 140)):
         given = batches(sentences, seed, longest)[packed]
-        ours, expected = loss_and_gradients(model, given), loss_and_gradients(plain, given)
-        same(ours, expected)
+        actual, expected = loss_and_gradients(model, given), loss_and_gradients(plain, given)
+        same(actual, expected)
         compiled.append(graphs(counter))
     assert compiled == [2] * 4
     model.eval()
@@ -120,9 +120,9 @@ def test_each_kind_of_layer_is_compiled_once(
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_hidden_states_of_a_gpu(made: Callable[..., Transformer], norm: str) -> None:
+def test_hidden_states_of_a_gpu(build: Callable[..., Transformer], norm: str) -> None:
     """They have the type of products, and only rounding differs."""
-    model, given = fitted(made(d_model=32, norm=norm)), batches(60)[1]
+    model, given = fitted(build(d_model=32, norm=norm)), batches(60)[1]
     model.train()
     seen: list[torch.dtype] = []
     for layer in (*model.encoder, *model.decoder):
@@ -132,32 +132,32 @@ def test_hidden_states_of_a_gpu(made: Callable[..., Transformer], norm: str) -> 
     assert set(seen) == {torch.float32}
     seen.clear()
     with torch.autocast("cpu", torch.bfloat16):
-        ours = loss_and_gradients(model, given)
+        actual = loss_and_gradients(model, given)
     assert set(seen) == {torch.bfloat16}
-    torch.testing.assert_close(ours[0], expected[0], rtol=0.01, atol=0)
+    torch.testing.assert_close(actual[0], expected[0], rtol=0.01, atol=0)
     for name, gradient in expected[1].items():
-        assert (ours[1][name] - gradient).norm() < 0.15 * gradient.norm(), name
+        assert (actual[1][name] - gradient).norm() < 0.15 * gradient.norm(), name
 
 
-def test_which_attention_is_computed_in_bins(made: Callable[..., Transformer]) -> None:
+def test_which_attention_is_computed_in_bins(build: Callable[..., Transformer]) -> None:
     def takes_bins(attention: Any = None, **fields: Any) -> bool:
-        return rows.takes_bins(fitted(made(attention, d_model=32, **fields)))
+        return rows.takes_bins(fitted(build(attention, d_model=32, **fields)))
 
     assert takes_bins(attention_dropout=0.1)
     assert takes_bins(RotaryAttentionConfig())
     assert not takes_bins(AlibiAttentionConfig())
-    assert not rows.takes_bins(made(d_model=32))  # its lines are the core's
+    assert not rows.takes_bins(build(d_model=32))  # its lines are the core's
 
 
-def test_a_model_with_embeddings_of_its_own_keeps_them(made: Callable[..., Transformer]) -> None:
+def test_a_model_with_embeddings_of_its_own_keeps_them(build: Callable[..., Transformer]) -> None:
     class Doubled(Transformer):
         def embed(self, *arguments: Any) -> torch.Tensor:
             return 2 * super().embed(*arguments)
 
-    plain, padded = made(), batches(5)[0]
+    plain, padded = build(), batches(5)[0]
     plain.__class__ = Doubled
     output = plain.decoder_output(padded.source, padded.target_in)
-    model = made()
+    model = build()
     model.__class__ = Doubled
     same(fitted(model).decoder_output(padded.source, padded.target_in), output)
     hidden, targets = CRITERION.outputs(model, padded)
@@ -165,13 +165,13 @@ def test_a_model_with_embeddings_of_its_own_keeps_them(made: Callable[..., Trans
     assert not rows.takes_bins(model)
 
 
-def test_a_model_with_lines_of_its_own_keeps_them(made: Callable[..., Transformer]) -> None:
+def test_a_model_with_lines_of_its_own_keeps_them(build: Callable[..., Transformer]) -> None:
     class Doubled(Transformer):
         def decoder_output(self, *arguments: Any) -> torch.Tensor:
             return 2 * super().decoder_output(*arguments)
 
-    plain, padded = made(), batches(5)[0]
-    model = made()
+    plain, padded = build(), batches(5)[0]
+    model = build()
     model.__class__ = Doubled
     output = 2 * plain.decoder_output(padded.source, padded.target_in)
     same(fitted(model).decoder_output(padded.source, padded.target_in), output)

@@ -35,16 +35,16 @@ def read(folder: Path, text: str, name: str = "c.yaml") -> Any:
     ],
 )  # fmt: skip
 def test_words_of_yaml_are_those_of_version_1_2(tmp_path: Path, written: str, value: Any) -> None:
-    found = read(tmp_path, f"name: {written}\n")["name"]
-    assert (found, type(found)) == (value, type(value))
+    value_read = read(tmp_path, f"name: {written}\n")["name"]
+    assert (value_read, type(value_read)) == (value, type(value))
 
 
 @given(value=plain)
 def test_numbers_are_those_of_json(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     written = json.dumps({"name": value})
-    found = read(tmp_path_factory.mktemp("yaml"), f"name: {json.dumps(value)}")
-    assert found == json.loads(written)
-    assert type(found["name"]) is type(value)
+    value_read = read(tmp_path_factory.mktemp("yaml"), f"name: {json.dumps(value)}")
+    assert value_read == json.loads(written)
+    assert type(value_read["name"]) is type(value)
 
 
 def test_forms(tmp_path: Path) -> None:

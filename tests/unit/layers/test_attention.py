@@ -46,16 +46,18 @@ def test_several_queries_after_a_prefix() -> None:
 def test_multi_head_attention_agrees_with_pytorch() -> None:
     """Also the weights that are recorded."""
     torch.manual_seed(2)
-    ours = MultiHeadAttention(8, 2, 4, 4, FullAttention(), cross=True)
+    our_attention = MultiHeadAttention(8, 2, 4, 4, FullAttention(), cross=True)
     x, context = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    packed = torch.cat([ours.w_q.weight, ours.w_k.weight, ours.w_v.weight])
-    theirs, weights = F.multi_head_attention_forward(
+    packed = torch.cat(
+        [our_attention.w_q.weight, our_attention.w_k.weight, our_attention.w_v.weight]
+    )
+    their_output, weights = F.multi_head_attention_forward(
         x.transpose(0, 1), context.transpose(0, 1), context.transpose(0, 1), 8, 2, packed, None, None, None, False, 0.0,
-        ours.w_o.weight, None, key_padding_mask=padding, average_attn_weights=False,
+        our_attention.w_o.weight, None, key_padding_mask=padding, average_attn_weights=False,
     )  # fmt: skip
     mask = Recorded(padding)
-    torch.testing.assert_close(ours(x, context, mask), theirs.transpose(0, 1))
+    torch.testing.assert_close(our_attention(x, context, mask), their_output.transpose(0, 1))
     torch.testing.assert_close(mask.weights, [weights])
 
 

@@ -18,12 +18,12 @@ from nmt_cli.metrics.significance import TESTS, paired_test
     [("a b  c x", 4 / 5 * 3 / 4 * 2 / 3 / 2), ("x y z w", 1 / 5 / 4 / 3 / 2), ("a b c d", 1)],
 )
 def test_one_is_added_to_every_order(hypothesis: str, product: float) -> None:
-    (found,) = score([hypothesis], ["a b\tc\u00a0d"], ["codexglue"])
-    assert found.score == pytest.approx(100 * product**0.25)
+    (result,) = score([hypothesis], ["a b\tc\u00a0d"], ["codexglue"])
+    assert result.score == pytest.approx(100 * product**0.25)
     (line,) = score_systems(
         [("", [hypothesis])], [("", ["a b c d"])], ["codexglue"], labels=["all"]
     )
-    assert line.groups["all"] == line.score == found.score
+    assert line.groups["all"] == line.score == result.score
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -32,8 +32,8 @@ def test_paired_tests_score_the_same(test: str) -> None:
     worse = [line.replace("b", "x") for line in references]
     systems = [("a", references), ("b", worse)]
     _, compared = paired_test(systems, [("reference", references)], test, ["codexglue"], samples=99)
-    (found,) = score(worse, references, ["codexglue"])
-    assert compared.score == pytest.approx(found.score)
+    (result,) = score(worse, references, ["codexglue"])
+    assert compared.score == pytest.approx(result.score)
     assert compared.p_value == pytest.approx(1 / 100)
 
 

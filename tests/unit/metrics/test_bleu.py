@@ -62,8 +62,8 @@ printf "%.6f\n", 100 * exp($log + ($c < $r ? 1 - $r / $c : 0));
 def only(
     id: str, hypotheses: list[str], references: list[str] | list[list[str]], language: str = "de"
 ) -> float:
-    (found,) = score(hypotheses, references, [id], language)
-    return found.score
+    (result,) = score(hypotheses, references, [id], language)
+    return result.score
 
 
 def lines(path: Path) -> list[str]:
@@ -84,14 +84,14 @@ def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
     ]
     reference = lines(folder / "wmt17_en_de/reference.gz")
     for scored, columns in ((systems, SACREBLEU), (systems[:1], MULTI_BLEU)):
-        for found in score_systems(
+        for result in score_systems(
             scored, [("reference", reference)], list(dict.fromkeys(columns.values()))
         ):
-            for column in (column for column, metric in columns.items() if metric == found.metric):
+            for column in (column for column, metric in columns.items() if metric == result.metric):
                 decimals = 4 if column == "sacrebleu2.6_13a" else 2
-                value = float(known[found.system][column])
-                assert f"{found.score:.{decimals}f}" == f"{value:.{decimals}f}", (
-                    found.system,
+                value = float(known[result.system][column])
+                assert f"{result.score:.{decimals}f}" == f"{value:.{decimals}f}", (
+                    result.system,
                     column,
                 )
 
@@ -120,8 +120,8 @@ def test_published_scores_of_americasnlp(
     folder, (pair, language) = shared_data / "tasks" / "americasnlp-2021", name.split("/")
     output = folder / f"official/baseline_outputs/{language}_es/{language}_es.hyp"
     sides = [list(read_lines(path)) for path in (output, folder / pair / f"dev.{language}")]
-    found = [each.score for each in score(*sides)]
-    assert (round(found[0], 2), round(found[1] / 100, 3)) == (bleu, chrf)
+    scores = [result.score for result in score(*sides)]
+    assert (round(scores[0], 2), round(scores[1] / 100, 3)) == (bleu, chrf)
 
 
 def test_closed_forms() -> None:
@@ -130,23 +130,23 @@ def test_closed_forms() -> None:
         100 * math.exp(-0.2)
     )
     # The last of six words is wrong: 5/6, 4/5, 3/4, 2/3, whose product is 1/3.
-    (found,) = score(["a b c d e x"], ["a b c d e f"], ["multi-bleu-untokenised"])
-    assert found.score == pytest.approx(100 * (1 / 3) ** 0.25)
-    assert found.details["precisions"] == pytest.approx([100 * 5 / 6, 80, 75, 100 * 2 / 3])
-    assert (found.details["hypothesis_length"], found.details["reference_length"]) == (6, 6)
+    (result,) = score(["a b c d e x"], ["a b c d e f"], ["multi-bleu-untokenised"])
+    assert result.score == pytest.approx(100 * (1 / 3) ** 0.25)
+    assert result.details["precisions"] == pytest.approx([100 * 5 / 6, 80, 75, 100 * 2 / 3])
+    assert (result.details["hypothesis_length"], result.details["reference_length"]) == (6, 6)
     # Papineni's example of clipped counts.
-    (found,) = score(
+    (result,) = score(
         ["the the the the the the the"], ["the cat is on the mat today"], ["multi-bleu-untokenised"]
     )
-    assert found.details["precisions"][0] == pytest.approx(100 * 2 / 7)
+    assert result.details["precisions"][0] == pytest.approx(100 * 2 / 7)
     # The closest reference counts for the brevity penalty, and the shorter of two.
     references = [["a b c d e f g"], ["a b c d"], ["a b c d e f"]]
-    (found,) = score(["a b c d e"], references, ["multi-bleu-untokenised"])
-    assert found.details["reference_length"] == 4
-    assert found.signature.startswith("nrefs:3|")
+    (result,) = score(["a b c d e"], references, ["multi-bleu-untokenised"])
+    assert result.details["reference_length"] == 4
+    assert result.signature.startswith("nrefs:3|")
     # A no-break space is part of its token.
-    (found,) = score(["a b c d e\u00a0f"], ["a b c d e f"], ["multi-bleu-untokenised"])
-    assert (found.details["hypothesis_length"], found.details["reference_length"]) == (5, 6)
+    (result,) = score(["a b c d e\u00a0f"], ["a b c d e f"], ["multi-bleu-untokenised"])
+    assert (result.details["hypothesis_length"], result.details["reference_length"]) == (5, 6)
     # sacreBLEU smooths and multi-bleu.perl does not.
     assert (
         only("multi-bleu-untokenised", ["a b c x"], ["a b c d"])
@@ -189,25 +189,25 @@ def test_perl_counts_the_same(references: int, tmp_path: Path) -> None:
 
 def damaged(line: str, chance: random.Random) -> str:
     """The line without some of its words and with another one in it."""
-    kept = [word for word in line.split(" ") if chance.random() > 0.15]
-    kept.insert(chance.randrange(len(kept) + 1), chance.choice(["der", "das", "neu"]))
-    return " ".join(kept)
+    words_left = [word for word in line.split(" ") if chance.random() > 0.15]
+    words_left.insert(chance.randrange(len(words_left) + 1), chance.choice(["der", "das", "neu"]))
+    return " ".join(words_left)
 
 
 def test_sacrebleu_is_sacrebleu() -> None:
     hypotheses = ["Das ist ein kleines Haus, oder?", "Er sagte: „Ja“.", ""]
     references = ["Das ist ein kleines Haus.", "Er sagt: „Nein“.", "Nichts."]
-    ours = {found.metric: found.score for found in score(hypotheses, references, ["all"])}
+    our_scores = {result.metric: result.score for result in score(hypotheses, references, ["all"])}
     library = sacrebleu
-    assert ours["bleu"] == pytest.approx(library.corpus_bleu(hypotheses, [references]).score)
-    assert ours["sacrebleu-intl-lc"] == pytest.approx(
+    assert our_scores["bleu"] == pytest.approx(library.corpus_bleu(hypotheses, [references]).score)
+    assert our_scores["sacrebleu-intl-lc"] == pytest.approx(
         library.corpus_bleu(hypotheses, [references], tokenize="intl", lowercase=True).score
     )
-    assert ours["chrf"] == pytest.approx(library.corpus_chrf(hypotheses, [references]).score)
-    assert ours["chrf++"] == pytest.approx(
+    assert our_scores["chrf"] == pytest.approx(library.corpus_chrf(hypotheses, [references]).score)
+    assert our_scores["chrf++"] == pytest.approx(
         library.corpus_chrf(hypotheses, [references], word_order=2).score
     )
-    assert ours["ter"] == pytest.approx(library.corpus_ter(hypotheses, [references]).score)
+    assert our_scores["ter"] == pytest.approx(library.corpus_ter(hypotheses, [references]).score)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ def test_names_of_metrics() -> None:
     "id", ["multi-bleu", "bleu-lc", "get-ende-bleu-quotes", "multi30k", "multi-bleu-lc"]
 )
 def test_signatures_say_what_was_done(id: str) -> None:
-    (found,) = score(["a b c d"], ["a b c d"], [id])
-    parts = dict(part.split(":", 1) for part in found.signature.split("|"))
+    (result,) = score(["a b c d"], ["a b c d"], [id])
+    parts = dict(part.split(":", 1) for part in result.signature.split("|"))
     assert parts["nrefs"] == "1"
     assert parts["version"] == sacrebleu.__version__
     assert parts["tok"] == ("13a" if id == "bleu-lc" else "moses-de")
@@ -274,10 +274,10 @@ def test_signatures_say_what_was_done(id: str) -> None:
 
 
 def test_no_two_measures_share_name_or_signature() -> None:
-    found = score(["a b c d e"], ["a b c d f"], ["all"])
+    results = score(["a b c d e"], ["a b c d f"], ["all"])
     assert (
-        len({score.name for score in found})
-        == len({score.signature for score in found})
+        len({score.name for score in results})
+        == len({score.signature for score in results})
         == len(MEASURES)
     )
 
@@ -291,8 +291,8 @@ def test_the_decomposition_changes_one_thing_a_row() -> None:
         "Er sagte „Ja“ zum U-Bahn-Plan von Dr. Meier.",
         "Es kostet 5,30 Euro mehr als 2016.",
     ]
-    found = score(hypotheses, references, ["decomposition"])
-    cased = [row for row in found if not row.metric.endswith("-lc")]
+    rows = score(hypotheses, references, ["decomposition"])
+    cased = [row for row in rows if not row.metric.endswith("-lc")]
     assert [row.metric for row in cased] == list(CHAIN)
     for before, after in itertools.pairwise(set(row.signature.split("|")) for row in cased):
         added = {part.split(":")[0] for part in after - before} - {"moses", "nmt"}
@@ -310,7 +310,7 @@ def test_lists_that_do_not_fit_are_refused(hypotheses: list[str], references: li
 
 def test_identical_text_is_perfect() -> None:
     text = ["Das U-Bahn-Netz, z.B. in Berlin, wächst."]
-    scores = {found.metric: found.score for found in score(text, text, ["all"])}
+    scores = {result.metric: result.score for result in score(text, text, ["all"])}
     assert scores == dict.fromkeys(MEASURES, 100) | {"ter": 0}
 
 

@@ -39,15 +39,17 @@ def test_a_worse_system_is_told_from_the_baseline_and_the_same_is_not(test: str)
 @pytest.mark.parametrize("test", TESTS)
 def test_the_figures_are_sacrebleus(test: str) -> None:
     systems = [("good", GOOD), ("bad", BAD)]
-    ours = paired_test(systems, NAMED, test, ["bleu"], samples=100)
-    signatures, theirs = PairedTest(
+    our_report = paired_test(systems, NAMED, test, ["bleu"], samples=100)
+    signatures, their_report = PairedTest(
         systems, {"BLEU": BLEU()}, [REFERENCE], test_type=TESTS[test], n_samples=100
     )()
-    assert [comparison.p_value for comparison in ours] == [
-        result.p_value for result in theirs["BLEU"]
+    assert [comparison.p_value for comparison in our_report] == [
+        result.p_value for result in their_report["BLEU"]
     ]
-    assert [comparison.mean for comparison in ours] == [result.mean for result in theirs["BLEU"]]
-    assert ours[0].signature == str(signatures["BLEU"])
+    assert [comparison.mean for comparison in our_report] == [
+        result.mean for result in their_report["BLEU"]
+    ]
+    assert our_report[0].signature == str(signatures["BLEU"])
 
 
 @pytest.mark.parametrize(("count", "test"), [(1, "paired-bootstrap"), (2, "paired-bootstrp")])

@@ -17,29 +17,33 @@ SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])
 TARGET = torch.tensor([[2, 10, 11], [2, 12, 13]])
 
 
-Made = Callable[..., Transformer]
+Build = Callable[..., Transformer]
 
 
 @pytest.mark.parametrize(
     "fields", [{"num_heads": 7}, {"num_heads": 7, "d_k": 4}, {"num_heads": 7, "d_v": 4}]
 )
-def test_heads_that_do_not_divide_the_width_are_refused(made: Made, fields: dict[str, int]) -> None:
+def test_heads_that_do_not_divide_the_width_are_refused(
+    build: Build, fields: dict[str, int]
+) -> None:
     with pytest.raises(
         UsageError, match=r"--num-heads 7 does not divide --d-model 512.*--d-k and --d-v"
     ):
-        made(d_model=512, **fields)
+        build(d_model=512, **fields)
 
 
-def test_widths_reach_the_matrices(made: Made) -> None:
-    attention = made(d_k=3, d_v=5).encoder[0].self_attention
+def test_widths_reach_the_matrices(build: Build) -> None:
+    attention = build(d_k=3, d_v=5).encoder[0].self_attention
     shapes = [
         tuple(w.weight.shape) for w in (attention.w_q, attention.w_k, attention.w_v, attention.w_o)
     ]
     assert shapes == [(6, 8), (6, 8), (10, 8), (8, 10)]
 
 
-def test_both_self_attentions_use_the_chosen_kernel_and_cross_attention_is_full(made: Made) -> None:
-    model = made(RestrictedAttentionConfig(neighbourhood=2))
+def test_both_self_attentions_use_the_chosen_kernel_and_cross_attention_is_full(
+    build: Build,
+) -> None:
+    model = build(RestrictedAttentionConfig(neighbourhood=2))
     for stack in (model.encoder, model.decoder):
         assert all(isinstance(layer.self_attention.kernel, RestrictedAttention) for layer in stack)
     weights = model.attention_weights(SOURCE[:1], TARGET[:1])
@@ -48,9 +52,9 @@ def test_both_self_attentions_use_the_chosen_kernel_and_cross_attention_is_full(
     assert (weights["decoder"][..., 2, 0] == 0).all()
 
 
-def test_threads_may_ask_for_attention_weights_at_a_time(made: Made) -> None:
+def test_threads_may_ask_for_attention_weights_at_a_time(build: Build) -> None:
     """The second call comes while the first one is between two layers."""
-    model = made().eval()
+    model = build().eval()
     expected = model.attention_weights(SOURCE[:1], TARGET[:1])
 
     def second(*_: Any) -> None:
@@ -58,8 +62,8 @@ def test_threads_may_ask_for_attention_weights_at_a_time(made: Made) -> None:
         model.attention_weights(SOURCE[:1, 1:], TARGET[:1, 1:])
 
     hook = model.encoder[0].register_forward_hook(second)
-    found = model.attention_weights(SOURCE[:1], TARGET[:1])
-    assert all(torch.equal(found[kind], expected[kind]) for kind in expected)
+    weights = model.attention_weights(SOURCE[:1], TARGET[:1])
+    assert all(torch.equal(weights[kind], expected[kind]) for kind in expected)
 
 
 def bound_of(name: str, shape: torch.Size) -> float:
@@ -72,8 +76,8 @@ def bound_of(name: str, shape: torch.Size) -> float:
     return float((6 / (inputs + outputs * (1 if "w_o" in name else 3))) ** 0.5)
 
 
-def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(made: Made) -> None:
-    model = made(d_model=64, d_ff=256, num_heads=4, attention_biases=True, output_bias=True)
+def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(build: Build) -> None:
+    model = build(d_model=64, d_ff=256, num_heads=4, attention_biases=True, output_bias=True)
     for name, parameter in model.named_parameters():
         if "embedding" in name:
             continue
@@ -88,11 +92,11 @@ def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(made: Made) -> N
 
 
 @pytest.mark.parametrize(("norm", "gated"), [("pre", False), ("post", True)])
-def test_sub_layers_may_start_at_zero(made: Made, norm: str, gated: bool) -> None:
+def test_sub_layers_may_start_at_zero(build: Build, norm: str, gated: bool) -> None:
     """Then the source does not matter, nor other positions; every other weight is as without."""
     plain, zero = (
-        made(norm=norm, gated_feed_forward=gated, zero_sublayers=each).eval()
-        for each in (False, True)
+        build(norm=norm, gated_feed_forward=gated, zero_sublayers=starts_at_zero).eval()
+        for starts_at_zero in (False, True)
     )
     changed = {
         name
@@ -107,9 +111,9 @@ def test_sub_layers_may_start_at_zero(made: Made, norm: str, gated: bool) -> Non
     assert not torch.allclose(plain(SOURCE, TARGET), plain(SOURCE.flip(0), TARGET))
 
 
-def test_biases_are_where_they_are_asked_for(made: Made) -> None:
+def test_biases_are_where_they_are_asked_for(build: Build) -> None:
     plain, biased, output = (
-        dict(made(**fields).named_parameters()).keys()
+        dict(build(**fields).named_parameters()).keys()
         for fields in ({}, {"attention_biases": True}, {"output_bias": True})
     )
     attentions = [f"encoder.{n}.self_attention" for n in range(2)]
@@ -120,9 +124,9 @@ def test_biases_are_where_they_are_asked_for(made: Made) -> None:
     assert output - plain == {"output_bias"}
 
 
-def test_learned_positions_are_one_table_a_side(made: Made) -> None:
+def test_learned_positions_are_one_table_a_side(build: Build) -> None:
     plain, learned = (
-        dict(made(positions=kind, max_positions=30).named_parameters())
+        dict(build(positions=kind, max_positions=30).named_parameters())
         for kind in ("sinusoidal", "learned")
     )
     assert learned.keys() - plain.keys() == {"source_positions.weight", "target_positions.weight"}

@@ -18,7 +18,7 @@ from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer import Transformer
 
 
-def made(attention: object = None, **fields: Any) -> Transformer:
+def build(attention: object = None, **fields: Any) -> Transformer:
     registry.discover()
     small = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "d_k": 6, "d_v": 10}
     return Transformer(
@@ -45,7 +45,7 @@ def test_all_of_a_training_step(attention: str, sentences: int, source: int, tar
     """The count is exact: both count matrix products only, and no rows of zeros are added."""
     registry.discover()
     fields = {"rotary": {"gated_feed_forward": True}, "relative": {"num_decoder_layers": 3}}
-    model = made(registry.find("attention", attention).config(), **fields.get(attention, {}))
+    model = build(registry.find("attention", attention).config(), **fields.get(attention, {}))
     parts = model.training_flops(np.full(sentences, source), np.full(sentences, target))
     assert sum(parts.values()) == counted(model, sentences, source, target)
 
@@ -54,7 +54,7 @@ def test_base_model_by_hand() -> None:
     """The usual estimate 6 N D, with N weights in matrices, where the products of attention are
     small.
     """
-    model = made(num_layers=6, d_model=512, d_ff=2048, num_heads=8, d_k=64, d_v=64)
+    model = build(num_layers=6, d_model=512, d_ff=2048, num_heads=8, d_k=64, d_v=64)
     parts = model.training_flops(np.array([10]), np.array([10]))
     layers = 6 * (4 * 512**2 + 2 * 512 * 2048) + 6 * (8 * 512**2 + 2 * 512 * 2048)
     outside_attention = sum(
@@ -87,7 +87,7 @@ def test_an_odd_neighbourhood_reaches_no_farther_than_the_even_one_below() -> No
 def test_restricted_attention_costs_less_than_full_where_sentences_are_long() -> None:
     lengths = np.array([400])
     full, restricted = (
-        made(a).training_flops(lengths, lengths) for a in (None, RestrictedAttentionConfig(8))
+        build(a).training_flops(lengths, lengths) for a in (None, RestrictedAttentionConfig(8))
     )
     assert restricted["encoder attention"] * 400 == full["encoder attention"] * 9
     assert restricted["cross attention"] == full["cross attention"]

@@ -44,10 +44,10 @@ def test_the_updates_are_the_same_bit_for_bit(
         run(tiny_data, tmp_path / name, **settings, compile=False, gradient_checkpointing=again)
         counts.append([calls.count(training) for training in (True, False)])
     assert counts[1] == [2 * counts[0][0], counts[0][1]]
-    kept, again = (
+    plain, again = (
         checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("kept", "again")
     )
-    assert all(torch.equal(again[name], weight) for name, weight in kept.items())
+    assert all(torch.equal(again[name], weight) for name, weight in plain.items())
 
 
 def test_a_model_that_cannot_is_refused(tiny_data: Path, tmp_path: Path) -> None:

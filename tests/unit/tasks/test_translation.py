@@ -26,13 +26,13 @@ PAIRS = [
 ] * 3
 
 
-def made(**settings: Any) -> TranslationTask:
+def build_task(**settings: Any) -> TranslationTask:
     values = {"source_lang": "en", "target_lang": "de", "vocab_size": 60, **settings}
     return TranslationTask(TranslationConfig(**values))
 
 
 def learned(pairs: Sequence[tuple[str, str]] = PAIRS, **settings: Any) -> TranslationTask:
-    task = made(**settings)
+    task = build_task(**settings)
     task.learn([task.normalise(Example(source, target, "")) for source, target in pairs])
     return task
 
@@ -118,7 +118,7 @@ def test_parts_of_a_syllable_are_characters_and_outputs_are_composed() -> None:
 
 
 def test_output_is_one_line() -> None:
-    task = made(subwords="none")
+    task = build_task(subwords="none")
     task.learn([("a\nb", "c\rd e")])
     assert task.decode_target(range(4, task.target_vocabulary_size), "").count("\n") == 0
     assert task.decode_target(range(4, task.target_vocabulary_size), "").count("\r") == 0
@@ -144,7 +144,7 @@ def test_damaged_vocabularies_are_refused(tmp_path: Path, damage: Any) -> None:
 
 def test_a_vocabulary_is_adopted_with_its_settings() -> None:
     saved = learned(moses=True, lowercase=True, subwords="wordpiece", normalization="none")
-    task = made(vocab_size=10000)
+    task = build_task(vocab_size=10000)
     task.adopt(saved)
     assert task.config == dataclasses.replace(saved.config, vocab_size=60)
     assert task.shared_vocabulary
@@ -153,13 +153,13 @@ def test_a_vocabulary_is_adopted_with_its_settings() -> None:
 @pytest.mark.parametrize("separate", [True, False])
 def test_vocabularies_are_adopted_by_language(separate: bool) -> None:
     saved = learned(separate_vocabularies=separate)
-    reverse = made(source_lang="de", target_lang="en")
+    reverse = build_task(source_lang="de", target_lang="en")
     reverse.adopt(saved)
     assert reverse.encode_source("ein Hund") == saved.encode_target("ein Hund")
     assert reverse.encode_target("a dog") == saved.encode_source("a dog")
     assert reverse.shared_vocabulary is not separate
     with pytest.raises(UsageError, match=r"en and de.* en and fr"):
-        made(target_lang="fr").adopt(saved)
+        build_task(target_lang="fr").adopt(saved)
 
 
 @pytest.mark.parametrize(
@@ -170,17 +170,17 @@ def test_settings_that_contradict_a_vocabulary_are_refused(
     settings: dict[str, Any], flag: str
 ) -> None:
     with pytest.raises(UsageError, match=f"{flag} contradicts --subwords-from"):
-        made(**{"vocab_size": 10000, **settings}).adopt(learned())
+        build_task(**{"vocab_size": 10000, **settings}).adopt(learned())
 
 
 def test_a_default_given_by_the_user_is_not_changed() -> None:
     saved = learned(subwords="wordpiece")
-    made(vocab_size=10000).adopt(saved)
+    build_task(vocab_size=10000).adopt(saved)
     with pytest.raises(
         UsageError,
         match="--subwords bpe contradicts --subwords-from, which was made with wordpiece",
     ):
-        made(vocab_size=10000).adopt(saved, chosen={"subwords"})
+        build_task(vocab_size=10000).adopt(saved, chosen={"subwords"})
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_default_given_by_the_user_is_not_changed() -> None:
     ],
 )
 def test_first_reason_that_holds(source: str, target: str, reason: str | None) -> None:
-    assert made().rejection(Example(source, target, "")) == reason
+    assert build_task().rejection(Example(source, target, "")) == reason
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_first_reason_that_holds(source: str, target: str, reason: str | None) -
 def test_cleaning_follows_the_config(
     source: str, target: str, settings: dict[str, Any], reason: str | None
 ) -> None:
-    assert made(**settings).rejection(Example(source, target, "")) == reason
+    assert build_task(**settings).rejection(Example(source, target, "")) == reason
 
 
 @pytest.mark.parametrize(
@@ -238,22 +238,22 @@ def test_cleaning_follows_the_config(
 )
 def test_languages_are_needed(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        made(**settings).files("train")
+        build_task(**settings).files("train")
 
 
 def test_reading_a_prefix(tmp_path: Path) -> None:
     (tmp_path / "t.en").write_text("a\nb\n")
     (tmp_path / "t.de").write_text("x\ny\n")
     sizes: list[int] = []
-    examples = list(made().read(str(tmp_path / "t"), sizes.append))
+    examples = list(build_task().read(str(tmp_path / "t"), sizes.append))
     assert [(e.source, e.target) for e in examples] == [("a", "x"), ("b", "y")]
     assert sum(sizes) == 8
     with pytest.raises(DataError, match=r"u\.en: no such file"):
-        made().files(str(tmp_path / "u"))
+        build_task().files(str(tmp_path / "u"))
 
 
 def test_bleu_is_sacrebleus_13a() -> None:
-    task, hypotheses = made(), ["The dog runs, doesn't it?", "Zwei Hunde laufen."]
+    task, hypotheses = build_task(), ["The dog runs, doesn't it?", "Zwei Hunde laufen."]
     references = ["The dog runs, doesn't he?", "Zwei Hunde laufen im Park."]
     # The figure is that of the command: sacrebleu REFERENCE -i HYPOTHESES -b -w 12
     assert task.evaluate(hypotheses, references) == {
@@ -262,7 +262,7 @@ def test_bleu_is_sacrebleus_13a() -> None:
     }
     assert task.evaluate(references, references) == pytest.approx({"bleu": 100.0, "exact": 100.0})
     lowered = [line.lower() for line in references]
-    assert made(lowercase=True).evaluate(lowered, references) == pytest.approx(
+    assert build_task(lowercase=True).evaluate(lowered, references) == pytest.approx(
         {"bleu": 100.0, "exact": 100.0}
     )
     assert task.evaluate([references[0], *lowered[1:]], references)["exact"] == 50.0
@@ -277,7 +277,7 @@ def test_bleu_of_chinese_and_thai_is_not_of_words_between_spaces() -> None:
         ["我们去公园散步。", "他买了一本新书。"],
     )
     for language, tokenization in (("zh", "zh"), ("th", "char")):
-        task = made(target_lang=language)
+        task = build_task(target_lang=language)
         assert task.tokenization == tokenization
         expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize=tokenization).score
         assert expected > 40
@@ -317,7 +317,7 @@ def test_a_task_of_version_1_0_keeps_its_normalization(tmp_path: Path) -> None:
             target,
             prefix,
         ]
-    adopting = made(vocab_size=10000)
+    adopting = build_task(vocab_size=10000)
     adopting.adopt(task)
     adopting.save(tmp_path)
     again = TranslationTask.load(tmp_path)
@@ -325,7 +325,7 @@ def test_a_task_of_version_1_0_keeps_its_normalization(tmp_path: Path) -> None:
     assert (
         again.encode_source("a  dog") == task.encode_source("a  dog") != task.encode_source("a dog")
     )
-    assert made().config.normalization_version == 2
+    assert build_task().config.normalization_version == 2
     assert again.difference(learned()) is not None
 
 

@@ -22,14 +22,16 @@ def plan(size: int, parts: Sequence[Part] = (), *changes: Sentences) -> BatchPla
 
 @pytest.mark.parametrize(("max_epochs", "steps"), [(None, 30), (2, 20), (3, 30), (4, 30)])
 def test_what_comes_first_ends_it(max_epochs: int | None, steps: int) -> None:
-    found = length_of(plan(500), TrainingConfig(max_steps=30, max_epochs=max_epochs))
-    assert found == Length(updates_per_epoch=10, target_tokens_per_update=500, steps=steps)
-    assert (found.epochs, found.target_tokens) == (steps / 10, 5000)
+    length = length_of(plan(500), TrainingConfig(max_steps=30, max_epochs=max_epochs))
+    assert length == Length(updates_per_epoch=10, target_tokens_per_update=500, steps=steps)
+    assert (length.epochs, length.target_tokens) == (steps / 10, 5000)
 
 
 def test_repeated_sentences_count() -> None:
-    found = length_of(plan(500, [Part(0, 400, 1), Part(400, 500, 6)]), TrainingConfig(max_epochs=1))
-    assert (found.updates_per_epoch, found.steps) == (20, 20)
+    length = length_of(
+        plan(500, [Part(0, 400, 1), Part(400, 500, 6)]), TrainingConfig(max_epochs=1)
+    )
+    assert (length.updates_per_epoch, length.steps) == (20, 20)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +57,9 @@ def test_stages_have_epochs_of_their_own_lengths(
             return [3 if epoch < 2 else 0, 1.0]
 
     staged = plan(500, [Part(0, 250, 1), Part(250, 500, 1)], Stages())
-    found = length_of(staged, TrainingConfig(**settings))
-    assert (found.steps, found.epochs) == (steps, pytest.approx(epochs))
-    assert found.target_tokens_per_update == 500
+    length = length_of(staged, TrainingConfig(**settings))
+    assert (length.steps, length.epochs) == (steps, pytest.approx(epochs))
+    assert length.target_tokens_per_update == 500
 
 
 def test_a_growing_batch_makes_more_updates_at_first() -> None:
@@ -70,9 +72,9 @@ def test_a_growing_batch_makes_more_updates_at_first() -> None:
             return limit * min(epoch + 1, 4) // 4
 
     growing = plan(500, (), Growth())
-    made = [len(list(growing.epoch(number))) for number in range(5)]
-    assert made == [42, 20, 14, 10, 10]
-    assert length_of(growing, TrainingConfig(max_epochs=5)).steps == sum(made)
+    updates_made = [len(list(growing.epoch(number))) for number in range(5)]
+    assert updates_made == [42, 20, 14, 10, 10]
+    assert length_of(growing, TrainingConfig(max_epochs=5)).steps == sum(updates_made)
     assert length_of(growing, TrainingConfig(max_steps=42 + 20)).epochs == 2
 
 

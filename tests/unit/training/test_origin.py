@@ -124,8 +124,8 @@ def test_it_resumes_without_its_origin(
     assert train("--resume", tmp_path / "run", "--max-steps", 2)[0] == 0
     code, err = train(*given, "--out", tmp_path / "run", "--max-steps", 3)
     assert (code, "starting from" in err) == (0, False), err
-    expected, found = weights_of(tmp_path / "whole"), weights_of(tmp_path / "run")
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    expected, resumed = weights_of(tmp_path / "whole"), weights_of(tmp_path / "run")
+    assert all(torch.equal(resumed[name], weight) for name, weight in expected.items())
 
 
 def test_without_a_checkpoint_it_starts_again(
@@ -177,8 +177,8 @@ def test_refusals(
 ) -> None:
     filled = [part.format(origin=origin, tmp=tmp_path, data=tiny_data) for part in arguments]
     for more in ((), ("--dry-run",)):
-        found, err = train(tiny_data, *filled, *SHORT, "--out", tmp_path / "run", *more)
-        assert (found, message in err, "Traceback" in err) == (code, True, False), err
+        exit_code, err = train(tiny_data, *filled, *SHORT, "--out", tmp_path / "run", *more)
+        assert (exit_code, message in err, "Traceback" in err) == (code, True, False), err
     assert not (tmp_path / "run").exists()
 
 

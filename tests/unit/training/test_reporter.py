@@ -91,11 +91,11 @@ def test_the_hours_to_come_are_measured_over_the_first_steps(
     reporter, state = Reporter(), RunState(step=500, total=Totals(seconds=1e6))
     said = {}
     with reporter.display(state, 4112):
-        for made in range(20):
+        for made_updates in range(20):
             state.step += 1
             reporter.advance(state)
             said[state.step] = capsys.readouterr().err
-            state.total.seconds += 100.0 if made == 0 else 2.0
+            state.total.seconds += 100.0 if made_updates == 0 else 2.0
     assert {step: text for step, text in said.items() if text} == {
         512: "about 2:00:00 of training left: 3,600 steps of 2 s, and validation\n"
     }

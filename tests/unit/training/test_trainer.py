@@ -235,10 +235,10 @@ def test_losses_are_read_one_update_late(
         return accumulate(self, share, step)
 
     def started(self: World, tensor: torch.Tensor) -> Any:
-        made, read = events[-1], start_sum(self, tensor)
+        last_update, read = events[-1], start_sum(self, tensor)
 
         def reading() -> list[float]:
-            events.append(made.replace("made", "read"))
+            events.append(last_update.replace("made", "read"))
             return read()
 
         return reading

@@ -25,7 +25,9 @@ def test_all_ranks_compute_equally_many(tiny_data: Path, sentences: int) -> None
     pairs = Selection(corpus, update)
     worlds = [World(rank, 3, torch.device("cpu")) for rank in range(3)]
     shares = [Updates(corpus, plan, world, micro_batches=4).share(pairs, 4) for world in worlds]
-    assert len({len(each) for each in shares}) == 1
-    weighted = [each for own in shares for each in own if each.weight]
-    assert len({each.number for each in weighted}) == len(weighted)
-    assert sum(each.batch.num_tokens * each.weight for each in weighted) == pytest.approx(1)
+    assert len({len(micro_batch) for micro_batch in shares}) == 1
+    weighted = [micro_batch for share in shares for micro_batch in share if micro_batch.weight]
+    assert len({micro_batch.number for micro_batch in weighted}) == len(weighted)
+    assert sum(
+        micro_batch.batch.num_tokens * micro_batch.weight for micro_batch in weighted
+    ) == pytest.approx(1)

@@ -124,10 +124,10 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
         "-w",
         "12",
     ]
-    found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert found > 0
+    printed = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert printed > 0
     recorded = validations(tmp_path / "run", "bleu")
-    assert recorded[best_of(tmp_path / "run")] == pytest.approx(found, abs=1e-9)
+    assert recorded[best_of(tmp_path / "run")] == pytest.approx(printed, abs=1e-9)
     assert max(recorded.values()) == recorded[best_of(tmp_path / "run")]
     run(data, tmp_path / "parts", **settings | {"max_steps": 15})
     run(data, tmp_path / "parts", **settings)
@@ -148,7 +148,7 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
 
     world = World(0, 1, torch.device("cpu"))
     objective = Objective(network, criterion, "float32")  # type: ignore[arg-type]
-    found = validation_loss(
+    mean_loss = validation_loss(
         objective, Corpus.open(tiny_data, "train"), world, load_batch, tokens=4096
     )
     assert network.training
@@ -156,8 +156,8 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
     assert mean != pytest.approx(
         torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4
     )
-    assert (found["loss"], found["nll"]) == pytest.approx((2 * mean, mean))
-    assert found["perplexity"] == pytest.approx(math.exp(mean))
+    assert (mean_loss["loss"], mean_loss["nll"]) == pytest.approx((2 * mean, mean))
+    assert mean_loss["perplexity"] == pytest.approx(math.exp(mean))
 
 
 @pytest.fixture

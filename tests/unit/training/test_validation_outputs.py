@@ -75,9 +75,9 @@ def test_the_ranks_share_the_lines(trained: tuple[Any, Any]) -> None:
     shares: list[list[str]] = [[] for _ in range(4)]
 
     class Rank(World):
-        def gather(self, own: list[str]) -> list[list[str]]:
-            shares[self.rank] = own
-            return shares if self.is_main else [own * 2] * self.size
+        def gather(self, lines_of_rank: list[str]) -> list[list[str]]:
+            shares[self.rank] = lines_of_rank
+            return shares if self.is_main else [lines_of_rank * 2] * self.size
 
     task.evaluate = lambda hypotheses, references: scored.append(hypotheses) or {}
     for rank in (3, 2, 1, 0):

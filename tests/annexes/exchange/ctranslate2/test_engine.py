@@ -46,24 +46,26 @@ def test_options_of_the_search(
     tiny_export: Path, tiny_checkpoint: Path, options: dict[str, Any]
 ) -> None:
     plain = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1).translate(LINES)
-    ours = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, **options).translate_window(LINES)
-    theirs = load(tiny_export, beam=1, **options).translate_window(LINES)
-    assert [translation.text for translation in theirs] == [
-        translation.text for translation in ours
+    our_outputs = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, **options).translate_window(
+        LINES
+    )
+    their_outputs = load(tiny_export, beam=1, **options).translate_window(LINES)
+    assert [translation.text for translation in their_outputs] == [
+        translation.text for translation in our_outputs
     ]
-    for mine, other in zip(ours, theirs, strict=True):
+    for mine, other in zip(our_outputs, their_outputs, strict=True):
         assert other.outputs[0].token_scores == pytest.approx(
             mine.outputs[0].token_scores, abs=1e-4
         )
         assert other.truncated == mine.truncated
-    assert "batch_tokens" in options or [translation.text for translation in ours] != plain
+    assert "batch_tokens" in options or [translation.text for translation in our_outputs] != plain
 
 
 def test_the_minimum_length(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint", seed=3, ends=True)
     for minimum in (0, 2):
         options = {"beam": 1, "min_length": minimum, "max_length": 6}
-        theirs, ours = (
+        their_lengths, our_lengths = (
             [
                 t.outputs[0]
                 for t in nmt_cli.load(
@@ -72,9 +74,11 @@ def test_the_minimum_length(make_checkpoint: Callable[..., Path], tmp_path: Path
             ]
             for engine in ("ctranslate2", "nmt")
         )
-        assert [list(output.ids) for output in theirs] == [list(output.ids) for output in ours]
-        assert (min(len(output.ids) for output in ours) == 0) == (minimum == 0)
-        for one, other in zip(theirs, ours, strict=True):
+        assert [list(output.ids) for output in their_lengths] == [
+            list(output.ids) for output in our_lengths
+        ]
+        assert (min(len(output.ids) for output in our_lengths) == 0) == (minimum == 0)
+        for one, other in zip(their_lengths, our_lengths, strict=True):
             assert one.token_scores == pytest.approx(other.token_scores, abs=1e-4)
             assert one.score == pytest.approx(other.score, abs=1e-4)
 
@@ -89,8 +93,8 @@ def test_the_unknown_word_and_the_special_symbols_are_not_outputs(tiny_export: P
     assert min(id for output in outputs for id in output.ids) > 3
     assert isinstance(translator.engine, CTranslate2Engine)
     allowing = SearchSettings(beam=12, nbest=12, unknown=True)
-    ((found,),) = translator.engine.search([[Request([5], 1)]], allowing, TranslateOptions())
-    assert 1 in {id for hypothesis in found for id in hypothesis.tokens}
+    ((row_of_line,),) = translator.engine.search([[Request([5], 1)]], allowing, TranslateOptions())
+    assert 1 in {id for hypothesis in row_of_line for id in hypothesis.tokens}
 
 
 def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_paper(
@@ -103,7 +107,7 @@ def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_pape
         for output in translation.outputs:
             ids = (translator.task.encode_source(translation.source.strip()), list(output.ids))
             (expected,) = token_log_probabilities(
-                translator.engine.models, *([each] for each in ids), CPU, 4096
+                translator.engine.models, *([ids_of_line] for ids_of_line in ids), CPU, 4096
             )
             count = len(output.token_scores)
             assert output.token_scores == pytest.approx(expected[:count], abs=1e-4)
@@ -134,9 +138,9 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
     tokens = [*SPECIAL_SYMBOLS, "a", "b", "c"]
     engine = CTranslate2Engine(None, Recorded(), tokens, tokens, CPU, scores=False)  # type: ignore[arg-type]
     search = SearchSettings(beam=3, nbest=3, alpha=0.0)
-    (found,) = engine.search([[Request([4], 2), Request([4, 4], 3)]], search, TranslateOptions())
+    (rows,) = engine.search([[Request([4], 2), Request([4, 4], 3)]], search, TranslateOptions())
     assert asked == [4]  # and the end of the sentence
-    assert [[each.tokens for each in row] for row in found] == [
+    assert [[hypothesis.tokens for hypothesis in row] for row in rows] == [
         [[4, 5], [5, 4]],
         [[4, 5, 6], [4, 5], [5, 4, 6]],
     ]

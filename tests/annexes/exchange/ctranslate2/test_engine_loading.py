@@ -27,7 +27,7 @@ GREEDY = TranslateOptions(search=SearchOptions(beam=1))
 def test_the_export_is_kept_and_made_anew_when_the_checkpoint_or_the_version_changes(
     make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, kept = make_checkpoint(tmp_path / "checkpoint"), tmp_path / ".checkpoint.ctranslate2"
+    folder, export = make_checkpoint(tmp_path / "checkpoint"), tmp_path / ".checkpoint.ctranslate2"
     said: list[str] = []
 
     def translations() -> list[str]:
@@ -38,20 +38,20 @@ def test_the_export_is_kept_and_made_anew_when_the_checkpoint_or_the_version_cha
         return loaded.translate(LINES)
 
     first = translations()
-    assert said[0] == f"exporting to {kept}, which is kept"
+    assert said[0] == f"exporting to {export}, which is kept"
     assert first == nmt_cli.load(folder, device="cpu", beam=1).translate(LINES)
-    written = (kept / "model.bin").stat()
+    written = (export / "model.bin").stat()
     assert translations() == first
-    assert (kept / "model.bin").stat() == written
+    assert (export / "model.bin").stat() == written
     assert said == []
     shutil.rmtree(folder)
     make_checkpoint(folder, seed=3)
     second = translations()
-    assert said[0] == f"exporting to {kept}, which is kept"
+    assert said[0] == f"exporting to {export}, which is kept"
     assert second == nmt_cli.load(folder, device="cpu", beam=1).translate(LINES) != first
     monkeypatch.setattr(ctranslate2_engine, "__version__", "0.0")
     assert translations() == second
-    assert said[0] == f"exporting to {kept}, which is kept"
+    assert said[0] == f"exporting to {export}, which is kept"
 
 
 def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted_ones(
@@ -64,11 +64,11 @@ def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted
     (checkpoints / f"..{old.name}.ctranslate2.nmt-part").mkdir()  # a second process was killed
     delete_checkpoint(old)  # as training does
     said: list[str] = []
-    kept = kept_export(tmp_path, said.append)
+    export = kept_export(tmp_path, said.append)
     assert said[0] == f"{tmp_path}: using {new}"
     assert sorted(path.name for path in checkpoints.iterdir()) == [
         ".other.ctranslate2",
-        kept.name,
+        export.name,
         new.name,
     ]
 
@@ -95,9 +95,9 @@ def test_a_place_that_cannot_be_written(
         ):
             kept_export(folder, lambda message: None)
     assert list(tmp_path.iterdir()) == [folder]
-    kept = kept_export(folder, lambda message: None)
+    kept_in_cache = kept_export(folder, lambda message: None)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert kept_export(folder, lambda message: None) == kept
+    assert kept_export(folder, lambda message: None) == kept_in_cache
 
 
 def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:

@@ -36,10 +36,12 @@ def test_the_output_is_that_of_nmt(
     nmt: Run, tiny_checkpoint: Path, tiny_export: Path, source: Path, flags: list[str]
 ) -> None:
     common = ["--input", source, "--device", "cpu", *flags]
-    code, ours, our_messages = nmt("translate", tiny_checkpoint, *common)
+    code, our_output, our_messages = nmt("translate", tiny_checkpoint, *common)
     assert code == 0
-    code, theirs, their_messages = nmt("translate", tiny_export, "--engine", "ctranslate2", *common)
-    assert (code, theirs) == (0, ours)
+    code, their_output, their_messages = nmt(
+        "translate", tiny_export, "--engine", "ctranslate2", *common
+    )
+    assert (code, their_output) == (0, our_output)
     *ours_before, our_summary = our_messages.splitlines()
     *theirs_before, their_summary = their_messages.splitlines()
     assert theirs_before == ours_before  # warnings

@@ -39,7 +39,7 @@ def test_both_programs_find_the_same(
 ) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint", noise=0.3, **model)
     write_export(folder, "ctranslate2", tmp_path / "export")
-    theirs, ours = (
+    their_outputs, our_outputs = (
         [
             translation.outputs[0]
             for translation in nmt_cli.load(
@@ -48,11 +48,11 @@ def test_both_programs_find_the_same(
         ]
         for engine, name in (("ctranslate2", "export"), ("nmt", "checkpoint"))
     )
-    for output, expected in zip(theirs, ours, strict=True):
+    for output, expected in zip(their_outputs, our_outputs, strict=True):
         assert list(output.ids) == list(expected.ids)
         assert output.token_scores == pytest.approx(expected.token_scores, abs=1e-4)
         assert output.score == pytest.approx(expected.score, abs=1e-4)
-    assert len({output.text for output in ours}) > 1
+    assert len({output.text for output in our_outputs}) > 1
 
 
 def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(
@@ -75,10 +75,10 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(
     (result,) = translator.translate_batch(
         [["▁", "a", "b"]], beam_size=1, max_decoding_length=5, suppress_sequences=never
     )
-    ours = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, max_length=5).translate_window(
-        ["ab"]
-    )
-    assert result.hypotheses[0] == ours[0].outputs[0].tokens
+    our_outputs = nmt_cli.load(
+        tiny_checkpoint, device="cpu", beam=1, max_length=5
+    ).translate_window(["ab"])
+    assert result.hypotheses[0] == our_outputs[0].outputs[0].tokens
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ def comparison(tiny_checkpoint: Path) -> Comparison:
 
 
 def test_what_agrees_is_reported(comparison: Comparison) -> None:
-    ours = comparison.log_probabilities(comparison.outputs)
-    near = [[value + TOLERANCE / 2 for value in row] for row in ours]
-    tokens = sum(map(len, ours))
+    our_values = comparison.log_probabilities(comparison.outputs)
+    near = [[value + TOLERANCE / 2 for value in row] for row in our_values]
+    tokens = sum(map(len, our_values))
     probabilities, outputs = comparison.report(near, comparison.outputs)
     assert probabilities.startswith(
         f"log-probabilities: 0.0005 is the largest difference in {tokens} tokens"
@@ -30,10 +30,10 @@ def test_what_agrees_is_reported(comparison: Comparison) -> None:
 
 @pytest.mark.parametrize("off", [2 * TOLERANCE, float("nan")])
 def test_one_other_log_probability_is_refused(comparison: Comparison, off: float) -> None:
-    theirs = comparison.log_probabilities(comparison.outputs)
-    theirs[1][-1] += off
+    their_values = comparison.log_probabilities(comparison.outputs)
+    their_values[1][-1] += off
     with pytest.raises(CheckpointError, match="Other computes other log-probabilities"):
-        comparison.report(theirs, comparison.outputs)
+        comparison.report(their_values, comparison.outputs)
 
 
 @pytest.mark.parametrize("change", [lambda row: row[:-1], lambda row: [*row[:2], 4, *row[3:]]])
@@ -42,9 +42,9 @@ def test_another_output_is_refused_unless_its_tokens_are_as_probable(
 ) -> None:
     assert callable(change)
     outputs = [comparison.outputs[0], change(comparison.outputs[1])]
-    ours = comparison.log_probabilities(comparison.outputs)
+    our_values = comparison.log_probabilities(comparison.outputs)
     with pytest.raises(CheckpointError, match="Other translates a sentence differently"):
-        comparison.report(ours, outputs)
+        comparison.report(our_values, outputs)
     monkeypatch.setattr(
         comparison, "log_probabilities", lambda targets: [[-1.0] * 99 for _ in targets]
     )

@@ -58,11 +58,12 @@ def test_a_trained_model_translates_and_scores_as_there(nmt: Run, tmp_path: Path
 
 def test_text_that_is_split_already(nmt: Run, changed: Callable[..., Path]) -> None:
     model, task = imported(nmt, changed())
-    each = EXAMPLES[0]
-    found = log_probabilities(model, task, each["pieces"], each["output_pieces"])
-    assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
+    example = EXAMPLES[0]
+    log_probs = log_probabilities(model, task, example["pieces"], example["output_pieces"])
+    assert log_probs == pytest.approx(example["log_probabilities"], abs=1e-4)
     assert (
-        task.decode_target(task.encode_target(each["output_pieces"]), "") == each["output_pieces"]
+        task.decode_target(task.encode_target(example["output_pieces"]), "")
+        == example["output_pieces"]
     )
 
 
@@ -156,8 +157,8 @@ def test_variants(
     expected = (states[1] @ weights["decoder.output_projection.weight"].T).log_softmax(1)[
         range(len(target) + 1), [*target, 2]
     ]
-    found = log_probabilities(model, task, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
-    assert found == pytest.approx(expected.tolist(), abs=1e-4)
+    log_probs = log_probabilities(model, task, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
+    assert log_probs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def _old(weights: dict[str, Any]) -> None:
@@ -181,16 +182,20 @@ def test_other_versions(
     task, model = saved["cfg"]["task"], vars(saved["cfg"]["model"])
     if nested:
         for side in ("encoder", "decoder"):
-            own = {name: model.pop(name) for name in list(model) if name.startswith(f"{side}_")}
-            model[side] = {name.removeprefix(f"{side}_"): value for name, value in own.items()}
+            side_weights = {
+                name: model.pop(name) for name in list(model) if name.startswith(f"{side}_")
+            }
+            model[side] = {
+                name.removeprefix(f"{side}_"): value for name, value in side_weights.items()
+            }
         saved["cfg"]["model"] = {"_name": "transformer", **model}
     else:
         saved |= {"cfg": None, "args": Namespace(**{**model, **task, "task": "translation"})}
     torch.save(saved, path)
-    found = imported(nmt, path, *CODES)
-    for each in EXAMPLES[:3]:
-        scores = log_probabilities(*found, each["source"], each["output"])
-        assert scores == pytest.approx(each["log_probabilities"], abs=1e-4)
+    model_and_task = imported(nmt, path, *CODES)
+    for example in EXAMPLES[:3]:
+        scores = log_probabilities(*model_and_task, example["source"], example["output"])
+        assert scores == pytest.approx(example["log_probabilities"], abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ Run = Callable[..., tuple[int, str, str]]
 class _Malicious:
     """An object whose pickle makes a directory when it is loaded."""
 
-    def __init__(self, made: Path) -> None:
-        self.made = made
+    def __init__(self, directory: Path) -> None:
+        self.made = directory
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, (str(self.made),)
@@ -28,16 +28,16 @@ class _Malicious:
 def test_a_malicious_pickle_is_refused_and_does_not_run(
     nmt: Run, tmp_path: Path, zipped: bool, keys: tuple[str, ...]
 ) -> None:
-    path, made = tmp_path / "model.pt", tmp_path / "made"
-    saved = {"model": {"weight": torch.zeros(1)}, **dict.fromkeys(keys, _Malicious(made))}
+    path, directory = tmp_path / "model.pt", tmp_path / "made"
+    saved = {"model": {"weight": torch.zeros(1)}, **dict.fromkeys(keys, _Malicious(directory))}
     torch.save(saved, path, _use_new_zipfile_serialization=zipped)
     code, _, err = nmt("import", path, "--out", tmp_path / "model")
     assert code == 1
     assert str(path) in err
     assert "mkdir" in err
-    assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["model.pt"]
     torch.load(path, weights_only=False)  # it would have run
-    assert made.is_dir()
+    assert directory.is_dir()
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty folder", "text", "tensor", "other dictionary"])

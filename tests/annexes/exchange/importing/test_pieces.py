@@ -20,33 +20,33 @@ FAIRSEQ, OPENNMT = UNIT / "fairseq" / "tiny", UNIT / "opennmt" / "tiny"
 CODES = (FAIRSEQ / "bpe.codes").read_text("utf-8")
 
 
-def made(folder: Path, *more: str) -> list[str]:
+def pieces_of(folder: Path, *more: str) -> list[str]:
     """The special symbols, and all pieces in the examples of the other program."""
     examples = json.loads((folder / "expected.json").read_text("utf-8"))
-    found = {
+    all_pieces = {
         piece
-        for each in examples
+        for example in examples
         for side in ("pieces", "output_pieces")
-        for piece in each[side].split(" ")
+        for piece in example[side].split(" ")
     }
-    return [*SPECIAL_SYMBOLS, *sorted(found), *more]
+    return [*SPECIAL_SYMBOLS, *sorted(all_pieces), *more]
 
 
 @pytest.fixture
 def merged() -> MergedPieces:
-    return MergedPieces(made(FAIRSEQ), CODES)
+    return MergedPieces(pieces_of(FAIRSEQ), CODES)
 
 
 @pytest.mark.parametrize("side", ["source", "output"])
 def test_text_is_split_and_joined_as_there(side: str, merged: MergedPieces) -> None:
-    listed = ListedPieces(made(OPENNMT), (OPENNMT / "joint.model").read_bytes())
+    listed = ListedPieces(pieces_of(OPENNMT), (OPENNMT / "joint.model").read_bytes())
     for folder, vocabulary in ((FAIRSEQ, merged), (OPENNMT, listed)):
-        for each in json.loads((folder / "expected.json").read_text("utf-8")):
-            ids = vocabulary.encode(each[side])
-            assert vocabulary.pieces(ids) == each[
+        for example in json.loads((folder / "expected.json").read_text("utf-8")):
+            ids = vocabulary.encode(example[side])
+            assert vocabulary.pieces(ids) == example[
                 "pieces" if side == "source" else "output_pieces"
             ].split(" ")
-            assert vocabulary.decode([BOS, *ids, EOS, PAD]) == each[side]
+            assert vocabulary.decode([BOS, *ids, EOS, PAD]) == example[side]
 
 
 def test_merges_follow_their_order() -> None:
@@ -80,8 +80,8 @@ def test_entries_that_no_splitter_makes_are_kept_whole(merged: MergedPieces) -> 
     tags = ["<2de>", "__fr__", "｟ph｠"]
     more = [*tags, "madeupword0001", "averyunlikelytoken7", "<unnamed 9>"]
     vocabularies = [
-        MergedPieces(made(FAIRSEQ, *more), CODES),
-        ListedPieces(made(OPENNMT, *more), (OPENNMT / "joint.model").read_bytes()),
+        MergedPieces(pieces_of(FAIRSEQ, *more), CODES),
+        ListedPieces(pieces_of(OPENNMT, *more), (OPENNMT / "joint.model").read_bytes()),
     ]
     for vocabulary, folder in zip(vocabularies, (FAIRSEQ, OPENNMT), strict=True):
         text = json.loads((folder / "expected.json").read_text("utf-8"))[0]["source"]

@@ -19,7 +19,7 @@ from nmt_cli.interfaces import BOS, EOS
 SOURCES, TARGETS = [[5, 6, 7, 8], [9], []], [[4, 5], [6, 7, 8], [9]]
 
 
-def made(**fields: Any) -> Any:
+def small_model(**fields: Any) -> Any:
     registry.discover()
     torch.manual_seed(1)
     config = ImportedTransformerConfig(num_layers=2, d_model=16, d_ff=24, num_heads=2, **fields)
@@ -34,7 +34,7 @@ def logits(model: Any) -> Tensor:
 
 
 def test_an_output_matrix_of_its_own() -> None:
-    model = made(separate_output=True)
+    model = small_model(separate_output=True)
     before = logits(model)
     with torch.no_grad():
         model.separate_output.mul_(2)
@@ -43,7 +43,7 @@ def test_an_output_matrix_of_its_own() -> None:
 
 @pytest.mark.parametrize("source_end", [True, False])
 def test_a_gpu_trains_it_in_bins_if_it_sees_all_of_the_source(source_end: bool) -> None:
-    model = made(source_end=source_end)
+    model = small_model(source_end=source_end)
     Fast(torch.device("cuda")).fit(model)
     assert rows.computes_rows(model)
     assert rows.takes_bins(model) is source_end
@@ -53,18 +53,20 @@ def test_a_gpu_trains_it_in_bins_if_it_sees_all_of_the_source(source_end: bool) 
 def test_epsilon(norm: str) -> None:
     """In every norm, also of decoding: large ones make all sub-layers equal to their biases."""
     epsilon = 0.5
-    model = made(norm=norm, norm_epsilon=epsilon)
+    model = small_model(norm=norm, norm_epsilon=epsilon)
     for module in model.modules():
         if isinstance(module, torch.nn.LayerNorm):
             assert module.eps == epsilon
     frozen = model.decodable("float32")
     state = frozen.start(pad([[5, EOS]]))
-    found, _ = frozen.step(torch.tensor([BOS]), state)
+    logits, _ = frozen.step(torch.tensor([BOS]), state)
     with torch.no_grad():
         expected = model(pad([[5, EOS]]), pad([[BOS]]))[:, 0].log_softmax(1)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(logits, expected)
     assert not torch.allclose(
-        expected, made(norm=norm)(pad([[5, EOS]]), pad([[BOS]]))[:, 0].log_softmax(1), atol=1e-3
+        expected,
+        small_model(norm=norm)(pad([[5, EOS]]), pad([[BOS]]))[:, 0].log_softmax(1),
+        atol=1e-3,
     )
 
 
@@ -72,7 +74,7 @@ def test_the_end_of_the_source_is_not_seen() -> None:
     """Another embedding of EOS changes nothing, except for an empty line; decoding agrees with
     training.
     """
-    model = made(source_end=False)
+    model = small_model(source_end=False)
     before = logits(model)
     with torch.no_grad():
         model.target_embedding.weight[EOS] += 1
@@ -87,8 +89,8 @@ def test_the_end_of_the_source_is_not_seen() -> None:
     )
     tokens = torch.full((3,), BOS)
     for place in range(2):
-        found, state = decodable.step(tokens, state)
+        step_logits, state = decodable.step(tokens, state)
         tokens = torch.tensor([[*ids, EOS, EOS][place] for ids in TARGETS])
         for row, token in enumerate(tokens.tolist()):
             if place < len(scores[row]):
-                assert found[row, token].item() == pytest.approx(scores[row][place], abs=1e-5)
+                assert step_logits[row, token].item() == pytest.approx(scores[row][place], abs=1e-5)

@@ -72,7 +72,7 @@ def odd_lines(text: list[tuple[str, str]]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def made(text: list[tuple[str, str]]) -> Callable[..., tuple[Any, Any]]:
+def build(text: list[tuple[str, str]]) -> Callable[..., tuple[Any, Any]]:
     """Makes a Transformer with random weights, and its task."""
 
     def make(
@@ -81,21 +81,23 @@ def made(text: list[tuple[str, str]]) -> Callable[..., tuple[Any, Any]]:
         registry.discover()
         component = registry.find("task", "translation")
         settings = {"source_lang": "en", "target_lang": "de", "vocab_size": 90, **(task or {})}
-        own = component.build(component.config(**settings))
-        own.learn([own.normalise(type("Pair", (), {"source": s, "target": t})()) for s, t in text])
+        built_model = component.build(component.config(**settings))
+        built_model.learn(
+            [built_model.normalise(type("Pair", (), {"source": s, "target": t})()) for s, t in text]
+        )
         torch.manual_seed(1)
         sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2}
         model = registry.build(
             registry.find("model", "transformer").config(**{**sizes, **fields}),
             attention=registry.find("attention", attention).config(),
-            source_vocabulary_size=own.source_vocabulary_size,
-            target_vocabulary_size=own.target_vocabulary_size,
-            shared_vocabulary=own.shared_vocabulary,
+            source_vocabulary_size=built_model.source_vocabulary_size,
+            target_vocabulary_size=built_model.target_vocabulary_size,
+            shared_vocabulary=built_model.shared_vocabulary,
         )
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
-        return model.eval(), own
+        return model.eval(), built_model
 
     return make
 

@@ -21,7 +21,7 @@ PIECES = [*SPECIAL_SYMBOLS, "\u2581", *"abcé", ">>deu<<", "日本", *BYTES]
 """`d` is missing."""
 
 
-def made(byte_fallback: bool = False) -> MarianPieces:
+def marian_pieces(byte_fallback: bool = False) -> MarianPieces:
     """Of letters that are cut by a SentencePiece model of its own, and of a code and a word that it
     does not have.
     """
@@ -40,7 +40,7 @@ def made(byte_fallback: bool = False) -> MarianPieces:
 
 @pytest.fixture(scope="module")
 def vocabulary() -> MarianPieces:
-    return made()
+    return marian_pieces()
 
 
 def ids(*pieces: str) -> list[int]:
@@ -74,11 +74,11 @@ def test_text_of_ids(vocabulary: MarianPieces) -> None:
 
 
 def test_bytes_are_decoded_together() -> None:
-    vocabulary = made(byte_fallback=True)
-    found = vocabulary.encode("a☺")
-    assert found == ids("\u2581", "a", "<0xE2>", "<0x98>", "<0xBA>")
-    assert vocabulary.decode(found) == "a☺"
-    assert [vocabulary.texts[i] for i in found] == ["\u2581", "a", "", "", ""]
+    vocabulary = marian_pieces(byte_fallback=True)
+    piece_ids = vocabulary.encode("a☺")
+    assert piece_ids == ids("\u2581", "a", "<0xE2>", "<0x98>", "<0xBA>")
+    assert vocabulary.decode(piece_ids) == "a☺"
+    assert [vocabulary.texts[i] for i in piece_ids] == ["\u2581", "a", "", "", ""]
 
 
 def test_prefixes(vocabulary: MarianPieces) -> None:

@@ -55,8 +55,8 @@ def _pieces(path: Path, lines: Sequence[str]) -> list[str]:
 
 def _vocab(special: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
     """Without every tenth piece."""
-    kept = [piece for number, piece in enumerate(dict.fromkeys(pieces)) if number % 10]
-    return {piece: i for i, piece in enumerate([*special, *CODES, *kept])}
+    pieces_with_ids = [piece for number, piece in enumerate(dict.fromkeys(pieces)) if number % 10]
+    return {piece: i for i, piece in enumerate([*special, *CODES, *pieces_with_ids])}
 
 
 def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool) -> Path:
@@ -139,8 +139,8 @@ def marian(
 @pytest.fixture(scope="module")
 def imported(marian: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint."""
-    folder, found = tmp_path_factory.mktemp("imported") / "checkpoint", read(marian)
-    checkpoint.save(folder, found.contents, found.weights, found.task)
+    folder, imported_model = tmp_path_factory.mktemp("imported") / "checkpoint", read(marian)
+    checkpoint.save(folder, imported_model.contents, imported_model.weights, imported_model.task)
     return folder
 
 
@@ -170,10 +170,13 @@ def test_the_ids_are_those_of_the_tokenizer(
         ">>open",
         " >>deu<< Not first.",
     ]
-    for side, theirs in (("source", tokenizer(lines)), ("target", tokenizer(text_target=lines))):
+    for side, expected_ids in (
+        ("source", tokenizer(lines)),
+        ("target", tokenizer(text_target=lines)),
+    ):
         ids = their_ids(task, marian, side)
-        ours = [ids[[*getattr(task, f"encode_{side}")(line), EOS]].tolist() for line in lines]
-        assert ours == theirs["input_ids"]
+        our_ids = [ids[[*getattr(task, f"encode_{side}")(line), EOS]].tolist() for line in lines]
+        assert our_ids == expected_ids["input_ids"]
         assert UNK in task.encode_source(lines[2])
 
 
@@ -181,53 +184,60 @@ def test_the_ids_are_those_of_the_tokenizer(
 def test_a_batch_has_the_same_log_probabilities(marian: Path, imported: Path, text: Text) -> None:
     """BOS, which Marian's vocabulary does not have, takes no probability from the others."""
     model, task = checkpoint.load_model(imported)
-    tokenizer, theirs = (
+    tokenizer, their_model = (
         AutoTokenizer.from_pretrained(marian),
         AutoModelForSeq2SeqLM.from_pretrained(marian),
     )
     sources, targets = (list(side) for side in zip(*text[:4], ("Old.", "Alt."), strict=True))
     batch = tokenizer(sources, text_target=targets, padding=True, return_tensors="pt")
-    start = theirs.config.decoder_start_token_id
+    start = their_model.config.decoder_start_token_id
     target_in = torch.cat([torch.full((5, 1), start), batch["labels"][:, :-1]], 1)
-    expected = theirs(
+    expected = their_model(
         batch["input_ids"], batch["attention_mask"], decoder_input_ids=target_in
     ).logits.log_softmax(-1)
     rows = {side: their_ids(task, marian, side) for side in ("source", "target")}
-    ours = {side: torch.zeros(int(ids.max()) + 1, dtype=torch.long) for side, ids in rows.items()}
+    our_ids = {
+        side: torch.zeros(int(ids.max()) + 1, dtype=torch.long) for side, ids in rows.items()
+    }
     for side, ids in rows.items():
-        ours[side][ids] = torch.arange(len(ids))
-        ours[side][ids[PAD]] = PAD
-    our_target = ours["target"][target_in]
+        our_ids[side][ids] = torch.arange(len(ids))
+        our_ids[side][ids[PAD]] = PAD
+    our_target = our_ids["target"][target_in]
     our_target[:, 0] = BOS
-    found = model(ours["source"][batch["input_ids"]], our_target).log_softmax(-1)
-    real, kept = our_target != PAD, torch.arange(found.size(-1)) != BOS
+    log_probs = model(our_ids["source"][batch["input_ids"]], our_target).log_softmax(-1)
+    real, shared_entries = our_target != PAD, torch.arange(log_probs.size(-1)) != BOS
     torch.testing.assert_close(
-        found[real][:, kept], expected[real][:, rows["target"][kept]], rtol=1e-5, atol=2e-5
+        log_probs[real][:, shared_entries],
+        expected[real][:, rows["target"][shared_entries]],
+        rtol=1e-5,
+        atol=2e-5,
     )
-    assert (found[real][:, BOS] < -15).all()
+    assert (log_probs[real][:, BOS] < -15).all()
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_translations_are_the_same(marian: Path, imported: Path, text: Text, beam: int) -> None:
     lines = [source for source, _ in text[:8]]
-    ours = list(
+    our_outputs = list(
         nmt_cli.load(imported, device="cpu").translate(
             lines, beam=beam, alpha=0.0, max_length_offset=98
         )
     )
-    tokenizer, theirs = (
+    tokenizer, their_model = (
         AutoTokenizer.from_pretrained(marian),
         AutoModelForSeq2SeqLM.from_pretrained(marian),
     )
-    never = [tokenizer.unk_token_id, theirs.config.pad_token_id]
+    never = [tokenizer.unk_token_id, their_model.config.pad_token_id]
     batch = tokenizer(lines, padding=True, return_tensors="pt")
-    generated = theirs.generate(
+    generated = their_model.generate(
         **batch, num_beams=beam, length_penalty=0.0, max_length=98, suppress_tokens=never
     )
-    ended = (generated[:, :-1] == theirs.config.eos_token_id).any(1).nonzero().flatten().tolist()
-    assert len({ours[i] for i in ended}) > 1
+    ended = (
+        (generated[:, :-1] == their_model.config.eos_token_id).any(1).nonzero().flatten().tolist()
+    )
+    assert len({our_outputs[i] for i in ended}) > 1
     expected = tokenizer.batch_decode(generated, skip_special_tokens=True)
-    assert [ours[i] for i in ended] == [expected[i] for i in ended]
+    assert [our_outputs[i] for i in ended] == [expected[i] for i in ended]
 
 
 def test_an_export_of_it_is_the_same_model_again(
@@ -235,27 +245,31 @@ def test_an_export_of_it_is_the_same_model_again(
 ) -> None:
     model, task = checkpoint.load_model(imported)
     writing.export(model, task, odd_lines[:2], tmp_path)
-    found = read(tmp_path)
-    assert found.contents.source_vocabulary_size == task.source_vocabulary_size
-    assert found.task.difference(task) is None
+    imported_again = read(tmp_path)
+    assert imported_again.contents.source_vocabulary_size == task.source_vocabulary_size
+    assert imported_again.task.difference(task) is None
     weights = checkpoint.weights_of(model)
-    assert weights.keys() == found.weights.keys()
-    assert all(torch.equal(weights[name], weight) for name, weight in found.weights.items())
-    assert [found.task.encode_source(line) for line in odd_lines] == [
+    assert weights.keys() == imported_again.weights.keys()
+    assert all(
+        torch.equal(weights[name], weight) for name, weight in imported_again.weights.items()
+    )
+    assert [imported_again.task.encode_source(line) for line in odd_lines] == [
         task.encode_source(line) for line in odd_lines
     ]
 
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_an_exported_model_comes_back(
-    made: Callable[..., tuple[Any, Any]], odd_lines: list[str], tmp_path: Path, separate: bool
+    build: Callable[..., tuple[Any, Any]], odd_lines: list[str], tmp_path: Path, separate: bool
 ) -> None:
     """Biases that it did not have are zero, and ids and logits are the same."""
-    model, task = made({"separate_vocabularies": separate})
+    model, task = build({"separate_vocabularies": separate})
     (tmp_path / "export").mkdir()
     writing.export(model, task, odd_lines[:2], tmp_path / "export")
-    found = read(tmp_path / "export")
-    checkpoint.save(tmp_path / "back", found.contents, found.weights, found.task)
+    imported_again = read(tmp_path / "export")
+    checkpoint.save(
+        tmp_path / "back", imported_again.contents, imported_again.weights, imported_again.task
+    )
     again, its_task = checkpoint.load_model(tmp_path / "back")
     assert its_task.difference(task) == "--normalization"  # which its SentencePiece models do
     assert [its_task.encode_source(line) for line in odd_lines] == [
@@ -410,8 +424,8 @@ def test_weights_in_the_older_form(copied: Path) -> None:
     state = AutoModelForSeq2SeqLM.from_pretrained(copied).state_dict()
     (copied / "model.safetensors").unlink()
     torch.save(state, copied / "pytorch_model.bin")
-    found = read(copied).weights
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    read_weights = read(copied).weights
+    assert all(torch.equal(read_weights[name], weight) for name, weight in expected.items())
 
     class Code:
         def __reduce__(self) -> Any:

@@ -24,7 +24,7 @@ from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import EOS, PAD
 
-Made = Callable[..., tuple[Any, Any]]
+Build = Callable[..., tuple[Any, Any]]
 Text = list[tuple[str, str]]
 
 CPU = torch.device("cpu")
@@ -46,25 +46,25 @@ VARIANTS = {
 @pytest.fixture(scope="module", params=VARIANTS)
 def exported(
     request: pytest.FixtureRequest,
-    made: Made,
+    build: Build,
     taught: Callable[..., None],
     text: Text,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Any, Any, Path]:
     """A model, its task, and the folder of the export."""
     task, fields = VARIANTS[request.param]
-    model, own = made(task, **fields)
-    sources = [np.array(own.encode_source(source)) for source, _ in text[:8]]
-    targets = [np.array(own.encode_target(target)) for _, target in text[:8]]
+    model, our_task = build(task, **fields)
+    sources = [np.array(our_task.encode_source(source)) for source, _ in text[:8]]
+    targets = [np.array(our_task.encode_target(target)) for _, target in text[:8]]
     batch = collate(sources, targets)
     expected = batch.target_out.flatten()
     logits = partial(model, batch.source, batch.target_in)
     taught(model, lambda: F.cross_entropy(logits().flatten(0, 1), expected, ignore_index=PAD))
     folder = tmp_path_factory.mktemp(request.param)
-    report = writing.export(model, own, [source for source, _ in text[:3]], folder)
-    assert (folder / "target_vocab.json").exists() is not own.shared_vocabulary
+    report = writing.export(model, our_task, [source for source, _ in text[:3]], folder)
+    assert (folder / "target_vocab.json").exists() is not our_task.shared_vocabulary
     assert report[0::2] == ["ids: those of 3 lines are equal", "greedy outputs: 3 of 3 equal"]
-    return model, own, folder
+    return model, our_task, folder
 
 
 def test_the_tokenizer_gives_the_same_ids(
@@ -85,17 +85,17 @@ def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text) 
     model, task, folder = exported
     lines = [source for source, _ in text[:20]]
     translator = Translator(OwnEngine(task, model.decodable("float32"), CPU, [model]))
-    ours = list(translator.translate(lines, beam=4, alpha=0.0, max_length_offset=98))
-    tokenizer, theirs = (
+    our_outputs = list(translator.translate(lines, beam=4, alpha=0.0, max_length_offset=98))
+    tokenizer, their_model = (
         AutoTokenizer.from_pretrained(folder),
         AutoModelForSeq2SeqLM.from_pretrained(folder),
     )
     batch = tokenizer(lines, padding=True, return_tensors="pt")
-    generated = theirs.generate(**batch, num_beams=4, length_penalty=0.0, max_length=98)
+    generated = their_model.generate(**batch, num_beams=4, length_penalty=0.0, max_length=98)
     ended = (generated[:, :-1] == EOS).any(1).nonzero().flatten().tolist()
-    assert len({ours[i] for i in ended}) > 1
+    assert len({our_outputs[i] for i in ended}) > 1
     expected = tokenizer.batch_decode(generated, skip_special_tokens=True)
-    assert [ours[i].strip() for i in ended] == [expected[i] for i in ended]
+    assert [our_outputs[i].strip() for i in ended] == [expected[i] for i in ended]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,14 @@ def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text) 
     [("unigram", "nmt_nfkc"), ("character", "nfkc"), ("character", "none")],
 )
 def test_other_sentencepiece_vocabularies(
-    made: Made, text: Text, odd_lines: list[str], tmp_path: Path, subwords: str, normalization: str
+    build: Build,
+    text: Text,
+    odd_lines: list[str],
+    tmp_path: Path,
+    subwords: str,
+    normalization: str,
 ) -> None:
-    model, task = made({"subwords": subwords, "vocab_size": 60, "normalization": normalization})
+    model, task = build({"subwords": subwords, "vocab_size": 60, "normalization": normalization})
     writing.export(model, task, [text[0][0]], tmp_path)
     ids = AutoTokenizer.from_pretrained(tmp_path)(odd_lines)["input_ids"]
     assert ids == [[*task.encode_source(line), EOS] for line in odd_lines]
@@ -130,19 +135,19 @@ def test_other_sentencepiece_vocabularies(
     ],
 )
 def test_what_marian_does_not_have_is_refused_by_name(
-    made: Made, tmp_path: Path, task: dict[str, Any], fields: dict[str, Any], refused: str
+    build: Build, tmp_path: Path, task: dict[str, Any], fields: dict[str, Any], refused: str
 ) -> None:
-    model, own = made(task, **fields)
+    model, our_task = build(task, **fields)
     with pytest.raises(UsageError, match=f"^a Marian.* has no {refused}"):
-        writing.export(model, own, [], tmp_path)
+        writing.export(model, our_task, [], tmp_path)
 
 
-def test_other_models_are_refused(made: Made, tmp_path: Path) -> None:
-    _, task = made()
+def test_other_models_are_refused(build: Build, tmp_path: Path) -> None:
+    _, task = build()
     with pytest.raises(UsageError, match="no model like this one, a Linear"):
         writing.export(torch.nn.Linear(2, 2), task, [], tmp_path)
     with pytest.raises(UsageError, match="--quantization is an option of --to ctranslate2"):
-        writing.export(*made(), [], tmp_path, "int8")
+        writing.export(*build(), [], tmp_path, "int8")
 
 
 def broken_weights(model: Any, whole: Any = writing.marian_weights) -> dict[str, Tensor]:
@@ -174,7 +179,7 @@ def broken_start(whole: Any = writing.generation_config) -> dict[str, Any]:
     ],
 )
 def test_an_export_that_differs_is_an_error(
-    made: Made,
+    build: Build,
     text: Text,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -184,4 +189,4 @@ def test_an_export_that_differs_is_an_error(
 ) -> None:
     monkeypatch.setattr(writing, name, broken)
     with pytest.raises(CheckpointError, match=rf"^transformers [\d.]+ {message}"):
-        writing.export(*made(), [source for source, _ in text[:5]], tmp_path)
+        writing.export(*build(), [source for source, _ in text[:5]], tmp_path)

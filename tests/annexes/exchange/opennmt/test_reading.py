@@ -55,7 +55,7 @@ def test_it_is_fine_tuned(nmt: Run, changed: Callable[..., Path], tmp_path: Path
     imported(nmt, changed(), *OPTIONS)
     for split, count in (("train", 12), ("valid", 4)):
         for language, side in (("en", "source"), ("de", "output")):
-            lines = "".join(f"{each[side]}\n" for each in EXAMPLES[:count])
+            lines = "".join(f"{example[side]}\n" for example in EXAMPLES[:count])
             (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
     texts = ("--train", tmp_path / "train", "--valid", tmp_path / "valid", "--workers", 1)
     code, _, err = nmt(
@@ -134,9 +134,9 @@ def test_variants(
         [saved["vocab"][side].index(piece) for piece in EXAMPLES[0][name].split(" ")]
         for side, name in (("src", "pieces"), ("tgt", "output_pieces"))
     )
-    begin, end = map(saved["vocab"]["tgt"].index, ("<s>", "</s>"))
+    bos_id, end = map(saved["vocab"]["tgt"].index, ("<s>", "</s>"))
     states = []
-    for side, tokens in (("encoder", source), ("decoder", [begin, *target])):
+    for side, tokens in (("encoder", source), ("decoder", [bos_id, *target])):
         x = weights[EMBEDDING.format(side)][tokens]
         if options.get("position_encoding", True):
             concatenated = "position_encoding_type" in options
@@ -148,8 +148,8 @@ def test_variants(
     following = [*target, end]
     logits = states[1] @ output["weight"].T + output["bias"]
     expected = logits.log_softmax(1)[range(len(following)), following]
-    found = log_probabilities(model, task, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
-    assert found == pytest.approx(expected.tolist(), abs=1e-4)
+    log_probs = log_probabilities(model, task, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
+    assert log_probs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def test_weights_beside_the_file(
@@ -167,8 +167,8 @@ def test_weights_beside_the_file(
     assert code == 1
     assert "changed.safetensors is not beside it" in err
     save_file(everything, tmp_path / "changed.safetensors")
-    found = imported(nmt, path, *OPTIONS)
-    scores = log_probabilities(*found, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
+    model_and_task = imported(nmt, path, *OPTIONS)
+    scores = log_probabilities(*model_and_task, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
     assert scores == pytest.approx(EXAMPLES[0]["log_probabilities"], abs=1e-4)
 
 

@@ -28,11 +28,11 @@ def test_the_flags_and_presets_offered_exist(command: str) -> None:
     )
     known = flags_of(*words)
     for answer in HINTS[command].values():
-        own = answer
+        flags_here = answer
         for other, text in re.findall(r"`(?:nmt|torchrun .* -m nmt_cli) ([^\s`]+)([^`]*)`", answer):
             assert flags_in(text) <= flags_of(other)
-            own = own.replace(f"nmt {other}{text}", "")
-        assert flags_in(own) - {IMPLICIT} <= known
+            flags_here = flags_here.replace(f"nmt {other}{text}", "")
+        assert flags_in(flags_here) - {IMPLICIT} <= known
         assert set(re.findall(r"\btransformer_(?:base|big)\b", answer)) <= PRESETS.keys()
 
 

@@ -18,12 +18,12 @@ def test_it_is_full_attention(causal: bool) -> None:
     kernel, padding = FullAttention(), torch.tensor([[False] * 20, [False] * 17 + [True] * 3])
     mask = AttentionMask(None if causal else padding, causal)
     heads = [torch.randn(2, 2, 20, width, requires_grad=True) for width in (3, 3, 5)]
-    ours, expected = full_attention(kernel, *heads, mask), kernel(*heads, mask)
-    torch.testing.assert_close(ours, expected)
-    ours, expected = (
-        torch.autograd.grad(output.square().sum(), heads) for output in (ours, expected)
+    fast_output, expected = full_attention(kernel, *heads, mask), kernel(*heads, mask)
+    torch.testing.assert_close(fast_output, expected)
+    fast_output, expected = (
+        torch.autograd.grad(output.square().sum(), heads) for output in (fast_output, expected)
     )
-    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fast_output, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 40])
@@ -38,9 +38,9 @@ def test_softmax_agrees_with_pytorch(length: int, dtype: torch.dtype, tolerance:
     scores[0, 1, 1:] = -math.inf
     expected = scores.double().requires_grad_()
     weights = expected.softmax(-1)
-    ours = softmax_(scores.clone())
-    assert ours.dtype == dtype
-    torch.testing.assert_close(ours.double(), weights, rtol=tolerance, atol=tolerance)
+    shares = softmax_(scores.clone())
+    assert shares.dtype == dtype
+    torch.testing.assert_close(shares.double(), weights, rtol=tolerance, atol=tolerance)
     gradient = torch.linspace(-1, 1, length, dtype=torch.float64).expand_as(weights)
     weights.backward(gradient)  # type: ignore[no-untyped-call]
     torch.testing.assert_close(

@@ -22,12 +22,12 @@ def test_rate_and_scale(rate: float) -> None:
     torch.manual_seed(1)
     count = 1_000_000
     out = dropout(rate)(torch.ones(count))
-    kept = out != 0
+    remaining = out != 0
     assert (
-        abs(kept.double().mean().item() - (1 - rate))
+        abs(remaining.double().mean().item() - (1 - rate))
         < 5 * (rate * (1 - rate) / count) ** 0.5 + 2**-16
     )
-    torch.testing.assert_close(out[kept], torch.full((int(kept.sum()),), 1 / (1 - rate)))
+    torch.testing.assert_close(out[remaining], torch.full((int(remaining.sum()),), 1 / (1 - rate)))
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 1), (0,), (4, 0, 2)])
@@ -39,9 +39,9 @@ def test_any_shape(shape: tuple[int, ...]) -> None:
 def test_elements_are_dropped_independently() -> None:
     """Neighbours share a word: they must not correlate."""
     torch.manual_seed(2)
-    kept = (dropout(0.5)(torch.ones(400_000)) != 0).double() - 0.5
+    remaining = (dropout(0.5)(torch.ones(400_000)) != 0).double() - 0.5
     for distance in (1, 2, 3, 4, 5):
-        correlation = 4 * (kept[distance:] * kept[:-distance]).mean().item()
+        correlation = 4 * (remaining[distance:] * remaining[:-distance]).mean().item()
         assert abs(correlation) < 5 / 400_000**0.5
 
 

@@ -30,20 +30,20 @@ def side(lengths: list[int], first: int) -> Ragged:
 
 def sentences_in(tokens: torch.Tensor, packing: Bins) -> dict[tuple[int, int], list[int]]:
     """Return the tokens of each sentence, by its bin and number, in the order of their positions."""
-    found: dict[tuple[int, int], list[int]] = {}
+    tokens_by_sentence: dict[tuple[int, int], list[int]] = {}
     positions = packing.positions.view_as(tokens).tolist()
     for row, (ids, numbers) in enumerate(
         zip(tokens.tolist(), packing.sentences.tolist(), strict=True)
     ):
         for column, (token, number) in enumerate(zip(ids, numbers, strict=True)):
             if number:
-                sentence = found.setdefault((row, number), [])
+                sentence = tokens_by_sentence.setdefault((row, number), [])
                 assert positions[row][column] == len(sentence)
                 sentence.append(token)
             else:
                 assert token == PAD
                 assert positions[row][column] == 0
-    return found
+    return tokens_by_sentence
 
 
 @given(pairs=pairs_of_lengths)
@@ -81,11 +81,13 @@ def test_the_shape_depends_on_little(pairs: list[tuple[int, int]]) -> None:
     into one.
     """
     lengths = np.array(pairs).T + 1
-    width = binned(*(side((each - 1).tolist(), 10) for each in lengths)).source.size(1)
+    width = binned(
+        *(side((side_lengths - 1).tolist(), 10) for side_lengths in lengths)
+    ).source.size(1)
     assert width % WIDTH == 0
     assert 0 <= width - lengths.max() < WIDTH
     bins = first_fit(lengths, width)[0] // width
-    filled = np.stack([np.bincount(bins, weights=each) for each in lengths])
+    filled = np.stack([np.bincount(bins, weights=side_lengths) for side_lengths in lengths])
     assert filled.max() <= width
     assert (filled.max(0) > width / 2).sum() >= len(filled[0]) - 1  # else two of them would be one
 

@@ -33,7 +33,7 @@ def test_a_gpu_uses_the_type_that_it_computes_fast(
     assert Fast(torch.device("cuda", 0)).precision(nn.Module(), deterministic=False) == expected
 
 
-def test_a_criterion_with_outputs_of_its_own_keeps_them(made: Callable[..., Transformer]) -> None:
+def test_a_criterion_with_outputs_of_its_own_keeps_them(build: Callable[..., Transformer]) -> None:
     """They are of padded sentences, not of bins."""
 
     class Own(LabelSmoothedCrossEntropy):
@@ -41,7 +41,7 @@ def test_a_criterion_with_outputs_of_its_own_keeps_them(made: Callable[..., Tran
             hidden, targets = super().outputs(model, batch)
             return 2 * hidden, targets
 
-    computing, model = Fast(torch.device("cuda")), made()
+    computing, model = Fast(torch.device("cuda")), build()
     batch = collate([[5, 6], [7]], [[8], [9, 10, 11]])
     for criterion, factor in (
         (LabelSmoothedCrossEntropy(LabelSmoothingConfig()), 1),
@@ -59,13 +59,13 @@ def test_a_criterion_with_outputs_of_its_own_keeps_them(made: Callable[..., Tran
 )
 def test_large_models_are_compiled(
     monkeypatch: pytest.MonkeyPatch,
-    made: Callable[..., Transformer],
+    build: Callable[..., Transformer],
     wanted: bool | None,
     small: bool,
     large: bool,
 ) -> None:
     computing = Fast(torch.device("cuda"))
-    model = made()
+    model = build()
     computing.fit(model)
     size = sum(parameter.numel() for parameter in model.parameters())
     compiled = []

@@ -92,9 +92,11 @@ class Counted(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
-    made: list[Graph] = []
-    monkeypatch.setattr(module, "captured", lambda work: made.append(Graph(work)) or made[-1])
-    return made
+    new_graphs: list[Graph] = []
+    monkeypatch.setattr(
+        module, "captured", lambda work: new_graphs.append(Graph(work)) or new_graphs[-1]
+    )
+    return new_graphs
 
 
 def model(attention: Any = None, dtype: str = "float32", **fields: Any) -> Any:
@@ -103,11 +105,11 @@ def model(attention: Any = None, dtype: str = "float32", **fields: Any) -> Any:
     torch.manual_seed(0)
     config = TransformerConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4, **fields)
     words = {"source_vocabulary_size": V, "target_vocabulary_size": V, "shared_vocabulary": True}
-    made = Transformer(config, attention=attention or FullAttentionConfig(), **words)
+    new_model = Transformer(config, attention=attention or FullAttentionConfig(), **words)
     with torch.no_grad():
-        made.target_embedding.weight[EOS] *= 2
-        made.decoder[-1].around_feed_forward.norm.weight.normal_()
-    return Fast(torch.device("cpu")).decodable(made.eval(), dtype)
+        new_model.target_embedding.weight[EOS] *= 2
+        new_model.decoder[-1].around_feed_forward.norm.weight.normal_()
+    return Fast(torch.device("cpu")).decodable(new_model.eval(), dtype)
 
 
 def search_of(decodable: Any) -> GraphSearch:
@@ -124,11 +126,11 @@ def sources(lengths: Sequence[int], seed: int = 0) -> Tensor:
     return rows.masked_fill(places == ends, EOS).masked_fill(places > ends, PAD)
 
 
-def check(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    assert [[h.tokens for h in each] for each in found] == [
-        [h.tokens for h in each] for each in expected
+def check(results: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [[h.tokens for h in hypotheses] for hypotheses in results] == [
+        [h.tokens for h in hypotheses] for hypotheses in expected
     ]
-    for mine, its in zip(chain(*found), chain(*expected), strict=True):
+    for mine, its in zip(chain(*results), chain(*expected), strict=True):
         assert mine.score == pytest.approx(its.score, abs=1e-4)
         assert mine.token_scores == pytest.approx(its.token_scores, abs=1e-4)
 
@@ -248,7 +250,7 @@ def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> 
 def test_sentences_that_are_done_leave_for_a_smaller_bucket() -> None:
     search, limits = search_of(model()), [3] * 30 + [45, 44]
     search(sources([5] * 32), limits, SearchSettings(early_termination=False))
-    steps = {shape.sentences: kept.length for shape, kept in search.searches.items()}
+    steps = {shape.sentences: fixed.length for shape, fixed in search.searches.items()}
     assert steps == {32: 16, 8: 46}
 
 
@@ -263,7 +265,7 @@ def test_the_host_waits_at_most_fifteen_times_in_fifty_steps(
     with Counted() as counted:
         monkeypatch.setattr(Tensor, "tolist", lambda tensor: counted.tolist(tensor))
         assert search(source, limits, options) == expected
-    assert max(kept.length for kept in search.searches.values()) == 50
+    assert max(fixed.length for fixed in search.searches.values()) == 50
     assert 5 < counted.waits <= 15  # 7 are for the outputs, at the end
 
 
