@@ -1,5 +1,4 @@
-"""Error rates of word alignments by attention, for each layer and head, against a statistical
-aligner.
+"""Error rates of word alignments by attention, by layer and head, against a statistical aligner.
 
     python -m benchmarks.alignment CHECKPOINT TRAIN TEST
 

@@ -61,7 +61,7 @@ def family(process: int) -> list[int]:
 
 
 def megabytes(process: int) -> float:
-    """Return the memory of a process, its share of shared pages included; 0 if it has ended."""
+    """Return the memory of a process, its share of shared pages included. 0 if it has ended."""
     try:
         return int(proc_fields(f"/proc/{process}/smaps_rollup")["Pss"].split()[0]) / 1024
     except (KeyError, OSError):

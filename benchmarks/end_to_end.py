@@ -37,7 +37,7 @@ Commands = dict[str, list[str]]  # by name, without input and output
 
 
 def commands(checkpoint: Path, task: Any, cores: int, folder: Path) -> Commands:
-    """Return the commands; the exports for CTranslate2 are written to `folder`."""
+    """Return the commands. The exports for CTranslate2 are written to `folder`."""
     pieces = folder / "pieces"
     pieces.write_bytes(task.vocabularies()[0].serialise())
     text = ["--threads", str(cores), *(["--lowercase"] if task.config.lowercase else [])]
@@ -84,7 +84,7 @@ def translated(command: Sequence[str], source: Path, output: Path, watched: bool
 
 
 def bleu(output: Path, reference: Path | None, lowercase: bool) -> str:
-    """Return sacreBLEU's BLEU; nothing without a reference."""
+    """Return sacreBLEU's BLEU. Nothing without a reference."""
     if reference is None:
         return ""
     hypotheses, references = (list(read_lines(path)) for path in (output, reference))

@@ -1,5 +1,4 @@
-"""Training as on a GPU, without one: fake tensors have a shape, a type and the device "cuda", but
-no contents.
+"""Training as on a GPU, without one: fake tensors have a shape, a type and the device "cuda" only.
 
 What `nmt train` would launch is recorded, and what would make the host wait for the GPU.
 `predict.py` and tests use it.
@@ -138,8 +137,9 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
         return output
 
     def graph(self, work: Callable[[], Any], _: Any) -> tuple[Any, Any]:
-        """Return what stands for a CUDA graph, and the result; a capture is not recorded, and may
-        wait.
+        """Return what stands for a CUDA graph, and the result.
+
+        A capture is not recorded, and may wait.
         """
 
         def again() -> None:
@@ -184,7 +184,7 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 
 def _tensors(structure: Any) -> list[torch.Tensor]:
-    """The tensors with elements, each once; a number that became a tensor is none."""
+    """The tensors with elements, each once. A number that became a tensor is none."""
     storages = {
         id(leaf): leaf
         for leaf in torch.utils._pytree.tree_leaves(structure)
@@ -307,7 +307,7 @@ class Training:
         self.step = self.tokens = 0
 
     def update(self) -> Recorded:
-        """Make the next update; return what was recorded."""
+        """Make the next update. Return what was recorded."""
         self.step += 1
         sentences = next(self.following)[2]
         trainer = self.run.trainer

@@ -1,5 +1,4 @@
-"""Everything there is to measure of training and decoding on a GPU, in four calls of at most eight
-minutes each.
+"""Measurements of training and decoding on a GPU, in four calls of at most eight minutes.
 
     python -m benchmarks.gpu --part A     # GPU tests, matrix products, attention, updates and their kernels
     python -m benchmarks.gpu --part B     # agreement with padded batches and float32, resume, an eighth of the batch
@@ -58,7 +57,7 @@ that the model's products without padding have of this GPU's fastest product, an
 
 
 class Findings:
-    """The rows that were found, by section; each is written at once."""
+    """The rows that were found, by section. Each is written at once."""
 
     def __init__(
         self, folder: Path, name: str, versions: Sequence[str], method: str = METHOD
@@ -76,7 +75,7 @@ class Findings:
         self.write()
 
     def write(self) -> Path:
-        """Write all rows; return the path of the report."""
+        """Write all rows. Return the path of the report."""
         texts = []
         for section, rows_of_section in groupby(self.found, lambda entry: entry[0]):
             texts.append(f"### {section}")
@@ -180,7 +179,10 @@ def figures_of(label: str, run: Run, size: Size, bench: Bench) -> Row:
 
 
 def agreement(bench: Bench) -> Iterator[Row]:
-    """Loss and gradient norm of packed batches, against padded ones, also in float32; no dropout."""
+    """Loss and gradient norm of packed batches, against padded ones, also in float32.
+
+    No dropout.
+    """
     size = next(iter(bench.models.values()))
     for about, (flags, settings) in WAYS.items():
         name = f"agreement-{about}".replace(" ", "-")
@@ -231,7 +233,10 @@ def eighth(bench: Bench) -> Iterator[Row]:
 
 
 def decoding(bench: Bench) -> Iterator[Row]:
-    """Sentences a second of the first model, with beam 4 and greedily; every output has 30 tokens."""
+    """Sentences a second of the first model, with beam 4 and greedily.
+
+    Every output has 30 tokens.
+    """
     name, size = next(iter(bench.models.items()))
     path = save_model(bench.folder / "model", size)
     lines = [
@@ -285,7 +290,7 @@ def save(bench: Bench) -> Iterator[Row]:
 
 
 def start(bench: Bench) -> Iterator[Row]:
-    """Seconds until the first step has ended, with nothing compiled yet and then with what is kept."""
+    """Seconds until the first step has ended, with nothing compiled yet and with a warm cache."""
     size = next(iter(bench.models.values()))
     for about in ("cold", "warm"):
         cache = {

@@ -31,7 +31,7 @@ from benchmarks.workers import ROOT
 from nmt_cli.training.run_directory import METRICS
 
 PROFILED = 3
-"""Steps whose kernels are recorded; they are slower."""
+"""Steps whose kernels are recorded. They are slower."""
 
 
 class NotAvailable(Exception):
@@ -54,9 +54,7 @@ class Bench:
     fastest: float = 0.0
 
     def peak(self) -> float:
-        """Return the operations a second of the fastest product: that of part A, or of a large one,
-        measured now.
-        """
+        """Return the operations a second of the fastest product, from part A or measured now."""
         if not self.fastest and self.earlier and self.earlier.exists():
             findings = json.loads(self.earlier.read_text(encoding="utf-8"))["found"]
             rates = (row for section, row in findings if section == "products" and "forward" in row)
@@ -66,8 +64,9 @@ class Bench:
         return self.fastest
 
     def data(self) -> Path:
-        """Return prepared data with enough sentences for the longest run; all models have one
-        vocabulary.
+        """Return prepared data with enough sentences for the longest run.
+
+        All models have one vocabulary.
         """
         path = self.folder / "data"
         vocabulary = next(iter(self.models.values())).vocabulary
@@ -87,7 +86,7 @@ class Bench:
         log_every: int = ENDLESS,
         settings: Mapping[str, str] | None = None,
     ) -> Run:
-        """Run `nmt train` for some steps; return what was recorded.
+        """Run `nmt train` for some steps. Return what was recorded.
 
         Args:
             name: of the run; a name that was used is a run that is resumed.
@@ -126,13 +125,17 @@ class Bench:
         return Run(json.loads(record.read_text(encoding="utf-8")), lines, began, warm)
 
     def nmt(self, *words: object, flags: Mapping[str, Any], **settings: str) -> str:
-        """Run `nmt` with flags by name; return what it wrote to standard output. Raises
-        NotAvailable if it fails.
+        """Run `nmt` with flags by name.
+
+        Return what it wrote to standard output. Raises NotAvailable if it fails.
         """
         return self.execute("nmt_cli", *words, *flag_words(flags), **settings)
 
     def execute(self, *words: object, **settings: str) -> str:
-        """Run a module; return what it wrote to standard output. Raises NotAvailable if it fails."""
+        """Run a module.
+
+        Return what it wrote to standard output. Raises NotAvailable if it fails.
+        """
         command = [sys.executable, "-m", *map(str, words)]
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": paths, **settings}

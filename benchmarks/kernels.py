@@ -1,6 +1,4 @@
-"""Speed of single kernels on a device: matrix products and attention, at the shapes of a training
-step.
-"""
+"""Speed of single kernels: matrix products and attention at the shapes of a training step."""
 
 from __future__ import annotations
 
@@ -51,8 +49,9 @@ def large_product(size: int, device: torch.device) -> float:
 def products(
     models: Mapping[str, Size], tokens: int, device: torch.device
 ) -> Iterator[tuple[str, list[float]]]:
-    """Yield the name of each product, and its operations a second forwards and for both gradients,
-    in bfloat16.
+    """Yield each product's name and its operations a second, forwards and for both gradients.
+
+    The products are in bfloat16.
     """
     for name, size in models.items():
         width, inner = size.width, size.inner
@@ -77,8 +76,9 @@ def products(
 def attention(
     size: Size, lengths: Sequence[int], tokens: int, device: torch.device
 ) -> Iterator[tuple[str, float | str]]:
-    """Yield the seconds of a causal self-attention over a batch, forwards and backwards, or why
-    there are none.
+    """Yield the seconds of a causal self-attention over a batch, or the reason why there are none.
+
+    The seconds are of a pass forwards and backwards.
 
     Args:
         lengths: of sentences; those that fit into `tokens` are taken.
@@ -122,7 +122,7 @@ def forwards_and_backwards(attend: Callable[..., Tensor], *inputs: Tensor) -> Ca
 def variable_length(
     size: Size, lengths: Sequence[int], device: torch.device
 ) -> Callable[[], Tensor]:
-    """Return attention by PyTorch's kernel for packed sentences: [tokens, heads, width of a head]."""
+    """Return attention by PyTorch's kernel for packed sentences: [tokens, heads, head's width]."""
     from torch.nn.attention import varlen
 
     offsets = torch.tensor([0, *itertools.accumulate(lengths)], device=device, dtype=torch.int32)
@@ -137,9 +137,7 @@ def variable_length(
 
 
 def bins(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
-    """Return attention as in training: whole sentences in rows of equal width, which a mask keeps
-    apart.
-    """
+    """Return attention as in training: whole sentences in equal rows, kept apart by a mask."""
     batch = binned(*[(np.zeros(sum(lengths) - len(lengths), np.uint32), np.array(lengths) - 1)] * 2)
     assert isinstance(batch.sources, Bins)
     of = batch.sources.sentences.to(device)
@@ -151,8 +149,9 @@ def bins(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[
 
 
 def padded(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
-    """Return attention over groups of similar lengths, padded and causal: right padding needs no
-    other mask.
+    """Return attention over groups of similar lengths, padded and causal.
+
+    Right padding needs no other mask.
     """
     ordered = sorted(lengths)
     groups = [ordered[i : i + 128] for i in range(0, len(ordered), 128)]
@@ -169,9 +168,7 @@ def padded(size: Size, lengths: Sequence[int], device: torch.device) -> Callable
 
 
 def kernel_times(profile: Any, steps: int = 1, count: int = 30) -> list[tuple[str, float, float]]:
-    """Return the kernels that take most time on the GPU: name, launches and milliseconds, each of a
-    step.
-    """
+    """Return the GPU kernels that take most time: name, launches and milliseconds of a step."""
     kernels = [event for event in profile.key_averages() if event.device_type.name == "CUDA"]
     kernels.sort(key=lambda event: -event.self_device_time_total)
     return [

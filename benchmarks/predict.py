@@ -1,5 +1,4 @@
-"""The speed of training on GPUs that are not here, from counts: launches, bytes and products of the
-code as it is.
+"""The speed of training on GPUs that are not here, from counts of launches, bytes and products.
 
 torch's compiler decides what it would put into one kernel of an H100, and other operations are
 recorded one by one. A kernel takes as long as its bytes or its products need, and a pause until the
@@ -58,13 +57,14 @@ NO_KERNEL = ("NopKernelSchedulerNode", "MultiOutput", "ExternKernelOut")
 
 
 class GraphCounted(BaseException):
-    """The compiler has decided what the kernels are; their code is not needed."""
+    """The compiler has decided what the kernels are. Their code is not needed."""
 
 
 @contextlib.contextmanager
 def counting_compiler(gpu: FakeGpu) -> Iterator[None]:
-    """Let `torch.compile` count the kernels that it would make for the GPU; a graph break is an
-    error.
+    """Let `torch.compile` count the kernels that it would make for the GPU.
+
+    A graph break is an error.
     """
     import torch._functorch.config
     import torch._inductor.config
@@ -101,7 +101,7 @@ def counting_compiler(gpu: FakeGpu) -> Iterator[None]:
         return compile_fx.compile_fx(module, inputs, inner_compile=inner)
 
     def on_cpu(real: Callable[..., Any]) -> Callable[..., Any]:
-        """Make patterns of tensors that are on the CPU: those of a GPU would be real here."""
+        """Make patterns of tensors on the CPU: patterns on a GPU would be real here."""
 
         def lazy_init(*_: Any) -> Any:
             with mock.patch.object(torch.cuda, "is_available", return_value=False):
@@ -126,8 +126,9 @@ def counting_compiler(gpu: FakeGpu) -> Iterator[None]:
 
 
 def launches_of(node: Any) -> Iterator[Launch]:
-    """Yield the launch of a node of the compiler's schedule; products are recorded when the graph
-    runs.
+    """Yield the launch of a node of the compiler's schedule.
+
+    Products are recorded when the graph runs.
     """
     from torch._inductor.utils import get_fused_kernel_name
 
@@ -276,9 +277,7 @@ def scaling(name: str, whole: Counted, eighth: Counted, gpu: Gpu) -> Iterator[di
 
 
 def predicted(models: Mapping[str, Size], tokens: int) -> Iterator[dict[str, Any]]:
-    """Yield rows of what is counted and predicted of each model, for updates of about so many
-    tokens.
-    """
+    """Yield rows of counts and predictions of each model, for updates of about `tokens` tokens."""
     counts = {
         name: (counted(size, tokens), counted(size, tokens, ranks=8))
         for name, size in models.items()

@@ -38,8 +38,9 @@ processes, with shared pages counted once.
 
 
 def write_corpus(prefix: str, languages: Sequence[str], count: int, folder: Path) -> str:
-    """Write `count` pairs to `folder`, the text again and again with a number in each line; return
-    their prefix.
+    """Write `count` pairs to `folder`, the text again and again with a number in each line.
+
+    Return their prefix.
     """
     for language in languages:
         lines = list(read_lines(find_file(prefix, language)))

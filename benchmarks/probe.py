@@ -1,5 +1,6 @@
-"""A schedule for `nmt train` that records the steps: `--import benchmarks.probe --schedule probed
---record FILE`.
+"""A schedule for `nmt train` that records the steps.
+
+Its flags are `--import benchmarks.probe --schedule probed --record FILE`.
 
 It is asked for the learning rate at the start of each update, so the time between two calls is that
 of a step. FILE is written when the program ends.
@@ -47,7 +48,7 @@ class ProbedConfig:
 
 @register("schedule", "probed", ProbedConfig)
 class Probed:
-    """A constant learning rate; records when each step starts."""
+    """A constant learning rate. Records when each step starts."""
 
     def __init__(self, config: ProbedConfig, *, d_model: int) -> None:
         self.config = config
@@ -80,7 +81,7 @@ class Probed:
             self.found["kernels"] = kernel_times(running, self.config.profiled)
 
     def stop_profile(self) -> Any:
-        """Stop and return the profile; the process crashes if it ends with one that runs."""
+        """Stop and return the profile. The process crashes if it ends with one that runs."""
         running, self.profile = self.profile, None
         running.stop()
         return running

@@ -37,9 +37,7 @@ LEAST_ROUNDS = 3
 
 
 def parser(name: str, about: str | None, rounds: int | None = None) -> argparse.ArgumentParser:
-    """Return the parser of `python -m benchmarks.NAME`, with --out and, if there are rounds,
-    --rounds.
-    """
+    """Return the parser of `python -m benchmarks.NAME`, with --out and perhaps --rounds."""
     arguments = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=about,
@@ -81,8 +79,9 @@ def cores() -> int:
 
 
 def proc_fields(path: str) -> dict[str, str]:
-    """Return the first value of each field of a file such as /proc/cpuinfo; nothing if there is no
-    such file.
+    """Return the first value of each field of a file such as /proc/cpuinfo.
+
+    Nothing if there is no such file.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -97,7 +96,7 @@ def own_version() -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; all columns but the first are aligned to the right."""
+    """Return a Markdown table. All columns but the first are aligned to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -105,7 +104,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def ratios(
     samples: Sequence[Sample], cases: Mapping[str, Mapping[str, Any]], systems: Iterable[str]
 ) -> Iterator[str]:
-    """Yield a table of nmt's speeds divided by those of the other systems; each case is a column."""
+    """Yield a table of nmt's speeds divided by the other systems' speeds.
+
+    Each case is a column.
+    """
     our_systems = [system for system in systems if system.startswith("nmt ")]
     pairs = [(mine, peer) for mine in our_systems for peer in systems if peer not in our_systems]
     if pairs:
@@ -133,8 +135,9 @@ def shown(values: Spread | None) -> str:
 
 
 def publish(folder: Path, name: str, rounds: int, *contents: Any) -> None:
-    """Write the report FOLDER/NAME.md and print its path. With too few rounds, print the report
-    instead.
+    """Write the report FOLDER/NAME.md and print its path.
+
+    With too few rounds, print the report instead.
     """
     if rounds < LEAST_ROUNDS:
         print(page(*contents))
@@ -149,7 +152,7 @@ def publish(folder: Path, name: str, rounds: int, *contents: Any) -> None:
 def write(
     folder: Path, name: str, method: str, parts: Iterable[str], versions: Iterable[str] = ()
 ) -> Path:
-    """Write the report FOLDER/NAME.md; return its path."""
+    """Write the report FOLDER/NAME.md. Return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.md"
     path.write_text(f"{page(method, parts, versions)}\n", encoding="utf-8")

@@ -1,6 +1,4 @@
-"""Statistics of paired samples: each round takes one sample of every system, so all of them meet
-the same noise.
-"""
+"""Statistics of paired samples: each round samples every system, so all meet the same noise."""
 
 from __future__ import annotations
 
@@ -56,8 +54,9 @@ def speed(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Sp
 def ratio(
     samples: Sequence[Sample], case: Mapping[str, Any], system: str, peer: str
 ) -> Spread | None:
-    """Return the quartiles over rounds of `system`'s rate divided by `peer`'s; None if no round has
-    both.
+    """Return the quartiles over rounds of `system`'s rate divided by `peer`'s.
+
+    None if no round has both.
     """
     our_rates, peer_rates = rates(samples, case, system), rates(samples, case, peer)
     paired = [

@@ -1,4 +1,6 @@
-"""Speed of `nmt serve` under concurrent load; each answer is compared with that of `nmt translate`.
+"""Speed of `nmt serve` under concurrent load.
+
+Each answer is compared with the answer of `nmt translate`.
 
     python -m benchmarks.serving CHECKPOINT --input FILE [--clients N ...] [-- FLAGS]
 
@@ -45,9 +47,7 @@ class Answer(NamedTuple):
 
 
 def answers(port: int, lines: Sequence[str], clients: int) -> list[Answer]:
-    """Send each line to the server on `port`, by so many clients at a time, each with one
-    connection.
-    """
+    """Send each line to the server on `port`, by several clients with one connection each."""
     thread_data = threading.local()
 
     def connect() -> None:

@@ -1,4 +1,4 @@
-"""Models with random weights, and random sentences: speed does not depend on what a sentence says."""
+"""Models with random weights, and random sentences: speed does not depend on their meaning."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ MEAN_LENGTHS = {"base": 25, "small": 25, "words": 10}
 
 
 def line(ids: Sequence[int]) -> str:
-    """Return the sentence with these ids. The words are in the order of the vocabulary, which sorts
-    them.
+    """Return the sentence with these ids.
+
+    The words are in the order of the vocabulary, which sorts them.
     """
     return " ".join(map(word, ids))
 
@@ -72,8 +73,9 @@ def word_task(vocabulary: int) -> TranslationTask:
 
 
 def save_model(folder: Path, size: Size) -> Path:
-    """Write a checkpoint of `size` with random weights to the new directory `folder`; return its
-    path.
+    """Write a checkpoint of `size` with random weights to the new directory `folder`.
+
+    Return its path.
     """
     registry.discover()
     task = word_task(size.vocabulary)
@@ -108,9 +110,7 @@ def random_sources(
 
 
 def random_pairs(count: int, vocabulary: int, mean: float = 25.0, seed: int = 1) -> list[Pair]:
-    """Return sentence pairs whose lengths are spread as in running text: log-normal, 3 to 4 times
-    the mean.
-    """
+    """Return sentence pairs with the lengths of running text: log-normal, 3 to 4 times the mean."""
     draw = np.random.default_rng(seed)
     source = np.clip(draw.lognormal(np.log(mean) - 0.15, 0.55, count).round(), 3, 4 * mean).astype(
         int
@@ -152,9 +152,7 @@ def write_corpus(folder: Path, pairs: Iterable[Pair], vocabulary: int) -> None:
 
 
 def flops_of_token(size: Size, pairs: Sequence[Pair]) -> float:
-    """Return the operations for a target token of these pairs, forwards and backwards, without
-    padding.
-    """
+    """Return the operations for a target token of these pairs, both passes, without padding."""
     registry.discover()
     config = resolve(TrainingConfig, model_flags(size))
     vocabularies = {

@@ -66,8 +66,9 @@ def arguments() -> argparse.Namespace:
 
 
 def section(options: argparse.Namespace, model: str, versions: dict[str, None]) -> Iterator[str]:
-    """Measure every system that starts; yield the title and the tables of a model, and note the
-    versions.
+    """Measure every system that starts.
+
+    Yield the title and the tables of a model, and note the versions.
 
     Raises:
         WorkerError: a system fails after it has started.

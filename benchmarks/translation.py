@@ -80,8 +80,9 @@ def arguments() -> argparse.Namespace:
 def section(
     options: argparse.Namespace, model: str, beam: int, versions: dict[str, None]
 ) -> Iterator[str]:
-    """Measure every system that starts; yield the title and the tables of a model and a beam, and
-    note the versions.
+    """Measure every system that starts.
+
+    Yield the title and the tables of a model and a beam, and note the versions.
 
     Raises:
         WorkerError: a system fails after it has started.
@@ -139,7 +140,7 @@ def section(
 def translations(
     sources: Sequence[Any], batch: int, seconds: float
 ) -> Callable[[int], Mapping[str, Any]]:
-    """Return the requests of rounds of at least `seconds`, each of which begins at other sources."""
+    """Return the requests of rounds of at least `seconds`, which begin at different sources."""
 
     def request(number: int) -> Mapping[str, Any]:
         first = number * batch % len(sources)
@@ -149,8 +150,9 @@ def translations(
 
 
 def agreement(workers: Sequence[Worker], sources: list[list[int]], steps: int) -> dict[str, int]:
-    """Return how many outputs of each system are those of the first; ends of sentences are not
-    compared.
+    """Return how many outputs of each system equal the first system's.
+
+    Ends of sentences are not compared.
     """
     outputs = {}
     for worker in workers:

@@ -22,13 +22,11 @@ PRODUCTS = "products"
 """The peer there that computes matrix products only."""
 ROOT = Path(__file__).resolve().parent.parent
 PAUSE = 0.25
-"""Seconds before a sample, in which the threads of the system before it go to sleep (OpenMP's spin
-for 0.2).
-"""
+"""Seconds before a sample, in which the last system's threads go to sleep (OpenMP spins 0.2 s)."""
 
 
 class WorkerError(Exception):
-    """A system cannot be started, or failed; the message is the last line that it wrote."""
+    """A system cannot be started, or failed. The message is the last line that it wrote."""
 
 
 class System(NamedTuple):
@@ -43,13 +41,13 @@ class System(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> System:
-        """Read `PEER:DTYPE`; float32 if there is no DTYPE."""
+        """Read `PEER:DTYPE`. Float32 if there is no DTYPE."""
         peer, _, dtype = text.partition(":")
         return cls(peer, dtype or "float32")
 
 
 class Worker:
-    """A system in its own process and interpreter; it sleeps unless it is asked for something.
+    """A system in its own process and interpreter. It sleeps unless it is asked for something.
 
     Args:
         setup: what the system is told at the start, without its `dtype`.
@@ -100,7 +98,7 @@ class Worker:
         )
 
     def sample(self, case: Mapping[str, Any], number: int, request: Mapping[str, Any]) -> Sample:
-        """Return the sample that `request` asks for; `number` is that of the round."""
+        """Return the sample that `request` asks for, in the round `number`."""
         time.sleep(PAUSE)
         reply = self.ask(request)
         sample = Sample(case, self.system.name, number, reply.pop("amount"), reply.pop("seconds"))
@@ -142,8 +140,7 @@ def take_turns(
     rounds: int,
     request: Callable[[int], Mapping[str, Any]],
 ) -> list[Sample]:
-    """Return samples of each worker in turn (A B C A B C ...), so that a disturbance of the machine
-    meets all alike.
+    """Return samples of each worker in turn (A B C A B C ...), so that noise meets all alike.
 
     Args:
         request: returns the request for the samples of a round.
@@ -184,8 +181,9 @@ def speed_parser(
 def interpreters(
     parser: argparse.ArgumentParser, options: argparse.Namespace, peers: Sequence[str]
 ) -> dict[str, str]:
-    """Return the interpreter of each peer, this one by default; end the program if there is no such
-    peer.
+    """Return the interpreter of each peer, this one by default.
+
+    End the program if there is no such peer.
     """
     given = dict(text.partition("=")[::2] for text in options.python)
     for peer in [*given, *(system.peer for system in options.systems)]:

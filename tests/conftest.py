@@ -47,8 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def nmt(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
-    """Run `nmt ARGUMENTS` in this process, on a terminal of 120 columns; return exit code, stdout
-    and stderr.
+    """Run `nmt ARGUMENTS` in this process, on a terminal of 120 columns.
+
+    Return exit code, stdout and stderr.
     """
     from nmt_cli.cli import main
 
@@ -77,9 +78,7 @@ def forked_nmt() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data: the environment variable NMT_SHARED_DATA, or shared/data beside the
-    checkout.
-    """
+    """The folder of real data: NMT_SHARED_DATA, or shared/data beside the checkout."""
     folder = Path(os.environ.get("NMT_SHARED_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip("needs real data: set NMT_SHARED_DATA to its folder")
@@ -88,9 +87,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared data of a task with a known answer: the numbers 0 to 999, written in English, into
-    German.
-    """
+    """Prepared data of a task with a known answer: numbers below 1,000, in English and German."""
     from numbers_below_1000 import name
 
     from nmt_cli import registry

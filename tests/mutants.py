@@ -1,5 +1,4 @@
-"""Break the code in each way that `mutations.toml` lists, and check that the tests of that file
-then fail.
+"""Break the code in each way that `mutations.toml` lists, and check that its tests then fail.
 
     python -m tests.mutants [NAME ...]    all mutations, or those of these names, WORKERS (2) at a time
 
@@ -73,7 +72,7 @@ def mutations() -> Iterator[Mutation]:
 
 
 def copied(tree: Path, copy: Path) -> Path:
-    """Copy what the tests need, with the times of the files, so that cached bytecode stays valid."""
+    """Copy what the tests need, with the files' times, so that cached bytecode stays valid."""
     for name in COPIED:
         (shutil.copytree if (tree / name).is_dir() else shutil.copy2)(tree / name, copy / name)
     return copy

@@ -21,9 +21,7 @@ PACKAGE = ROOT / "nmt_cli"
 MODULES = sorted(
     set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py", PACKAGE / "annexes" / "__init__.py"}
 )
-"""Every module but the package itself, whose names come from above: see
-`test_package_hands_its_names_on_lazily`.
-"""
+"""Every module but the package itself: see `test_package_hands_its_names_on_lazily`."""
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 LEVELS = {
@@ -31,20 +29,17 @@ LEVELS = {
     for match in re.finditer(r"^  (\w+)(?:\.py|/) +(\d)  ", PAGE, re.MULTILINE)
 }
 LEVELS["__main__"] = 8
-"""The level of every directory and file in the package's root; a part imports from lower levels and
-from itself.
+"""The level of every directory and file in the package's root.
+
+A part imports from lower levels and from itself.
 """
 
 STRANGERS = ("models", "criteria", "optim", "tasks")
-"""Parts that only the registry brings together, so that each of their files can be replaced by
-another.
-"""
+"""Parts that only the registry brings together, so that each of their files can be replaced."""
 
 
 def part(module: str) -> str:
-    """The part of a module: "decoding" for nmt_cli.decoding.outputs, "parsing" for
-    nmt_cli.annexes.parsing.trees.
-    """
+    """The part of a module: "decoding" for nmt_cli.decoding.outputs, "parsing" for its annex."""
     return module.removeprefix("nmt_cli.").removeprefix("annexes.").split(".")[0]
 
 
@@ -75,8 +70,9 @@ def is_module(name: str) -> bool:
 
 
 def imports_of(path: Path) -> set[str]:
-    """The modules of the package that the file imports. The package itself is none: it only knows
-    its version.
+    """The modules of the package that the file imports.
+
+    The package itself is none: it only knows its version.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {name for name in imported_modules(tree) if name.startswith("nmt_cli.")} - {
@@ -229,7 +225,7 @@ MAY_CHANGE = {
 
 
 def changes_files(call: ast.Call) -> bool:
-    """Whether the call writes, renames or deletes; a new file, opened with "xb", harms nothing."""
+    """Whether the call writes, renames or deletes. A new file, opened with "xb", harms nothing."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     text = ast.unparse(call.func)
     if name == "open" and text != "os.open":
@@ -263,9 +259,7 @@ def test_one_file_writes_renames_and_deletes() -> None:
 
 
 def test_tests_mirror_the_package() -> None:
-    """tests/unit/data/test_x.py is for nmt_cli/data/x.py, tests/annexes/parsing/test_x.py for that
-    annex's x.py.
-    """
+    """tests/unit/data/test_x.py is for nmt_cli/data/x.py, an annex's test_x.py for its x.py."""
     places = [(ROOT / "tests" / "unit", PACKAGE), (ROOT / "tests" / "annexes", PACKAGE / "annexes")]
     strays = [
         test
@@ -277,8 +271,9 @@ def test_tests_mirror_the_package() -> None:
 
 
 def subject_exists(test: Path, package: Path) -> bool:
-    """Whether the module exists that `test` is named for; test_translator_errors.py may cover part
-    of translator.py.
+    """Whether the module exists that `test` is named for.
+
+    Test_translator_errors.py may cover part of translator.py.
     """
     stem = test.stem.removeprefix("test_")
     subjects = {path.stem for path in (package / test.parent).glob("*.py")}

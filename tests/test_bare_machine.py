@@ -1,6 +1,4 @@
-"""The tests that need a GPU run on a bare machine, which has the packages of training and pytest
-only.
-"""
+"""The tests that need a GPU run on a bare machine, with the packages of training and pytest."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ sys.meta_path.insert(0, Bare())
 
 
 def test_the_tests_of_training_need_few_packages(tmp_path: Path) -> None:
-    """A run on the data of `test_the_host_does_not_wait_for_the_gpu`, and the collection of that
-    test.
-    """
+    """A run on the data of `test_the_host_does_not_wait_for_the_gpu`, and that test collected."""
     (tmp_path / "without.py").write_text(WITHOUT)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -1,6 +1,4 @@
-"""The tutorial, docs/book: its exercises can be solved, its checks fail on what is wrong, its
-chapters are executed.
-"""
+"""The tutorial: its exercises can be solved, its checks fail on mistakes, its chapters run."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ def functions(module: ModuleType) -> dict[str, str]:
 
 
 def checked(answers: str, folder: Path, *arguments: str) -> dict[str, set[str]]:
-    """Check the module `answers`; return the names of the checks by "PASSED" and "FAILED"."""
+    """Check the module `answers`. Return the names of the checks by "PASSED" and "FAILED"."""
     command = [
         sys.executable,
         "-m",
@@ -122,9 +120,7 @@ def test_every_chapter_is_executed_and_listed() -> None:
 
 
 def test_a_failing_block_fails_the_build(tmp_path: Path) -> None:
-    """With the flags of `make docs` and the site's own configuration, without the reference of
-    commands.
-    """
+    """The flags are `make docs`'s and the configuration the site's, without the commands' pages."""
     pytest.importorskip("myst_nb")
     pytest.importorskip("furo")
     pages = tmp_path / "pages"

@@ -1,6 +1,4 @@
-"""The documents keep their promises: links lead somewhere, commands and their flags are accepted,
-lines stay short.
-"""
+"""The documents keep their promises: links, commands and their flags, lengths of lines."""
 
 from __future__ import annotations
 
@@ -50,8 +48,9 @@ def shell_lines(page: Path) -> Iterator[str]:
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of a shell command up to a pipe, a redirection or a comment; placeholders
-    become 1.
+    """Return the words of a shell command up to a pipe, a redirection or a comment.
+
+    Placeholders become 1.
     """
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>&;")
     lexer.whitespace_split = True
@@ -65,9 +64,7 @@ def words_of(line: str) -> list[str]:
 
 
 def calls(page: Path) -> Iterator[list[str]]:
-    """Yield the words of every `nmt COMMAND ...` in the page's blocks, and `train ...` for the
-    flags of a recipe.
-    """
+    """Yield the words of every `nmt COMMAND ...` of the page, and of a recipe's training flags."""
     for line in shell_lines(page):
         if call := CALL.search(line):
             yield words_of(re.split("  +", call[1])[0])
@@ -76,8 +73,7 @@ def calls(page: Path) -> Iterator[list[str]]:
 
 
 def problem(words: list[str]) -> str:
-    """Return the message that `nmt WORDS` ends with before it does anything, nothing if it is
-    accepted.
+    """Return the message that `nmt WORDS` is refused with, nothing if it is accepted.
 
     Calls that import a module are not tried, as the module is not here; calls may leave out what is
     required.

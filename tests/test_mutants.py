@@ -1,4 +1,4 @@
-"""The list of mutations fits the code; `make mutants` tries them."""
+"""The list of mutations fits the code. `make mutants` tries them."""
 
 from __future__ import annotations
 

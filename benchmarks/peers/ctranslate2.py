@@ -1,6 +1,4 @@
-"""CTranslate2 at its best: a worker of one thread for each core, and batches that give every worker
-an equal part.
-"""
+"""CTranslate2 at its best: a worker of one thread for each core, with an equal part for each."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.peers.weights import fairseq_layers, read, sinusoids
 
 THEIRS = [1, 3, 0, 2]
-"""fairseq's ids of padding, the unknown word, begin and end of sentence; of nmt they are 0 to 3."""
+"""fairseq's ids of padding, the unknown word, begin and end of sentence. Of nmt they are 0 to 3."""
 POSITIONS = 1024
 
 

@@ -50,8 +50,9 @@ def build(setup: Setup) -> System:
 
 
 def config_of(size: Size) -> MarianConfig:
-    """Return the configuration of the paper's model of this size; its dropout of 0.1 is the
-    default.
+    """Return the configuration of the paper's model of this size.
+
+    Its dropout of 0.1 is the default.
     """
     return MarianConfig(
         vocab_size=size.vocabulary,

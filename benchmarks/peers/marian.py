@@ -61,7 +61,7 @@ def build(setup: Setup) -> System:
 
 
 def write_vocabulary(folder: Path, size: int) -> Path:
-    """Write the vocabulary with nmt's ids; return its path."""
+    """Write the vocabulary with nmt's ids. Return its path."""
     path = folder / "vocabulary.yml"
     words = [*SPECIAL, *map(word, range(len(SPECIAL), size))]
     path.write_text(
@@ -87,9 +87,7 @@ def marian(command: str, flags: Mapping[str, Any]) -> list[str]:
 
 
 def model_flags(size: Size, vocabulary: Path) -> dict[str, Any]:
-    """Return the options for the paper's model of this size, with one matrix for source, target and
-    output.
-    """
+    """Return the options for the paper's model of this size, with one matrix for all embeddings."""
     return {
         "type": "transformer",
         "tied-embeddings-all": "",
@@ -105,9 +103,7 @@ def model_flags(size: Size, vocabulary: Path) -> dict[str, Any]:
 
 
 def write_model(folder: Path, setup: Setup, vocabulary: Path) -> None:
-    """Write model.npz with nmt's weights: Marian makes a model of the size, and its arrays are
-    replaced.
-    """
+    """Write model.npz with nmt's weights: Marian makes a model, and its arrays are replaced."""
     text, model = folder / "line", folder / "model.npz"
     text.write_text(f"{word(len(SPECIAL))}\n", encoding="utf-8")
     data = {

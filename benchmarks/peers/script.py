@@ -1,6 +1,4 @@
-"""A script with CTranslate2, SentencePiece and sacremoses, as a user would write it: a file in, a
-file out.
-"""
+"""A script with CTranslate2, SentencePiece and sacremoses, as a user would write it."""
 
 from __future__ import annotations
 

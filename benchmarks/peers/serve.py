@@ -1,5 +1,4 @@
-"""The process of a system that is measured: it loads a model, then waits for requests on standard
-input.
+"""The process of a system that is measured: it loads a model, then answers requests.
 
 Requests and replies are lines of JSON. This file and the adapters beside it run in the interpreters
 of other programs, so they import nothing else of this project, but those of nmt and of CTranslate2,
@@ -36,8 +35,9 @@ class Size:
 
 @dataclass(frozen=True)
 class Setup(Size):
-    """What a system is told at the start. Ids: 0 padding, 1 unknown, 2 begin, 3 end of sentence,
-    words from 4.
+    """What a system is told at the start.
+
+    Ids: 0 padding, 1 unknown, 2 begin, 3 end of sentence, words from 4.
     """
 
     checkpoint: str  # of nmt, whose weights all systems use
@@ -89,17 +89,16 @@ def serve(build: Build, dtypes: Sequence[str], divided: bool = False) -> None:
 
 
 def check_dtype(dtype: str, dtypes: Sequence[str]) -> None:
-    """Refuse a type that a system does not have; without this, one that ignores it would be
-    labelled with it.
+    """Refuse a type that a system does not have.
+
+    Without this, one that ignores it would be labelled with it.
     """
     if dtype not in dtypes:
         raise SystemExit(f"it computes in {' or '.join(dtypes)} here, not in {dtype}")
 
 
 def divide(build: Build, setup: Setup) -> System:
-    """Return the system of `setup.cores` processes of one thread, each of which translates a part
-    of a call.
-    """
+    """Return the system of `setup.cores` processes of one thread, which divide each call."""
     context = multiprocessing.get_context("fork")  # before `build`, which may start threads
     pipes = []
     for _ in range(setup.cores):

@@ -63,9 +63,7 @@ def read(checkpoint: str) -> Weights:
 
 
 def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
-    """Yield the weights of the layers by fairseq's names, with biases of 0 for the attention, which
-    has none here.
-    """
+    """Yield the weights of the layers by fairseq's names, with biases of 0 for the attention."""
     for name, array in weights.items():
         if not name.startswith(("encoder.", "decoder.")):
             continue
@@ -78,9 +76,7 @@ def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
 
 
 def marian_arrays(weights: Weights) -> Iterator[tuple[str, Any]]:
-    """Yield the weights by Marian's names: products from the right, and the sines of a position
-    before its cosines.
-    """
+    """Yield the weights by Marian's names: products from the right, and sines before cosines."""
     width = weights["target_embedding.weight"].shape[1]
     order = np.r_[0:width:2, 1:width:2]
     yield "Wemb", weights["target_embedding.weight"][:, order]

@@ -87,8 +87,9 @@ def test_a_failure_is_a_row_and_every_row_is_written_at_once(tmp_path: Path) -> 
 def test_no_profile_runs_when_the_process_ends(
     steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the run ends while it is profiled, or after; with one that runs, the process would
-    crash.
+    """Whether the run ends while it is profiled, or after.
+
+    With one that runs, the process would crash.
     """
     monkeypatch.setattr(registry, "register", lambda *_: lambda builder: builder)
     monkeypatch.setattr(atexit, "register", lambda _: None)

@@ -63,7 +63,10 @@ def small(kind: str, name: str, **fields: Any) -> Any:
 
 @pytest.fixture
 def make_model() -> Callable[..., Any]:
-    """Builds a registered model with a registered attention; its weights are neither zero nor one."""
+    """Builds a registered model with a registered attention.
+
+    Its weights are neither zero nor one.
+    """
 
     def make(
         name: str = "transformer",

@@ -1,5 +1,4 @@
-"""Training as on a GPU, in fake tensors: no graph break, no recompilation, no wait of the host, for
-every model.
+"""Training as on a GPU, in fake tensors: no graph break, no recompilation, no wait of the host.
 
 `test_gpu_branch.py` runs this file in a process of its own.
 """
@@ -44,8 +43,9 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch, **flags: Any) -> list[int]:
-    """Make three updates, in which the host must not wait after the first; return the graphs made
-    after each.
+    """Make three updates, in which the host must not wait after the first.
+
+    Return the graphs made after each.
     """
     torch.compiler.reset()
     counters.clear()

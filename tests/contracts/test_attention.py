@@ -100,7 +100,7 @@ def test_large_scores_stay_finite(make_kernel: Callable[..., Any]) -> None:
 
 
 def test_it_counts_its_operations(make_kernel: Callable[..., Any]) -> None:
-    """More for longer sentences and wider heads; those of two sentences add up."""
+    """More for longer sentences and wider heads. Those of two sentences add up."""
     kernel, lengths = make_kernel(), np.array([5, 9])
     both, *one_by_one = (
         kernel.flops(some, D_K + D_V) for some in (lengths, lengths[:1], lengths[1:])

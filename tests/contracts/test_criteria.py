@@ -73,7 +73,7 @@ def added(parts: list[tuple[Loss, Gradients]]) -> tuple[Loss, Gradients]:
 
 
 def test_sentences_add_up(additive: Measure, make_batch: Callable[..., Batch]) -> None:
-    """In any batch, order and padding; a repeated sentence counts twice."""
+    """In any batch, order and padding. A repeated sentence counts twice."""
     whole = additive(make_batch([0, 1, 2]))
     same(additive(make_batch([2, 0, 1], more_source=5, more_target=8)), whole)
     first, second, third = (additive(make_batch([n])) for n in range(3))

@@ -1,6 +1,4 @@
-"""The tests of `gpu_branch.py`, in a process of its own: torch asks for devices once, at its first
-backward pass.
-"""
+"""The tests of `gpu_branch.py`, in a process of its own, since torch asks for devices once."""
 
 from __future__ import annotations
 

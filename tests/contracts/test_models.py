@@ -32,9 +32,7 @@ from nmt_cli.model import Model
 
 
 def variants() -> Iterator[Any]:
-    """Every model, a Transformer with every attention, and other choices than the defaults of each
-    model.
-    """
+    """Every model, a Transformer with every attention, and choices other than the defaults."""
     for attention in registry.names("attention"):
         yield pytest.param(
             {"name": "transformer", "attention": attention}, id=f"transformer-{attention}"
@@ -208,7 +206,7 @@ def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Ba
 
 
 def test_flops_are_optional(model: Any) -> None:
-    """They grow with the sentences, and those of two updates add up."""
+    """They grow with the sentences, and the bytes of two updates add up."""
     if not model.training_flops(np.array([5]), np.array([5])):
         return
     short, long = (sum(model.training_flops(np.array([n]), np.array([n])).values()) for n in (5, 9))
@@ -236,9 +234,7 @@ def test_a_cached_step_equals_the_full_pass(
 
 
 class Rows:
-    """The hypotheses of a search: each has a source, a random target, and the log-probabilities at
-    its steps.
-    """
+    """The hypotheses of a search: a source, a random target, and log-probabilities at its steps."""
 
     def __init__(self, model: Any, device: Plain, source: Tensor) -> None:
         self.model, self.source = model, source
@@ -258,9 +254,7 @@ class Rows:
         )
 
     def keep(self, sentences: list[int], width: int) -> None:
-        """Continue `sentences`, in this order, with `width` hypotheses of each that are chosen at
-        random.
-        """
+        """Continue `sentences`, in this order, with `width` random hypotheses of each."""
         hypotheses = torch.randint(self.width, (len(sentences), width), generator=self.random)
         rows = torch.tensor(sentences)[:, None] * self.width + hypotheses
         self.state, self.width = self.state.select(rows), width
@@ -271,7 +265,7 @@ class Rows:
 
 @torch.no_grad()
 def test_a_long_search(model: Any, device: Plain, make_batch: Callable[..., Batch]) -> None:
-    """Hypotheses are expanded, repeated, reordered and dropped in each step, and sentences in some."""
+    """Hypotheses are expanded, repeated, reordered and dropped in each step, sentences in some."""
     rows = Rows(model, device, make_batch().source)
     sentences, width = [0, 1, 2], 4
     for step in range(45):
@@ -292,7 +286,7 @@ def test_a_long_search(model: Any, device: Plain, make_batch: Callable[..., Batc
 def test_low_precision_is_close(
     model: Any, device: Plain, make_batch: Callable[..., Batch], dtype: str, tolerance: float
 ) -> None:
-    """The root mean square of the error of a log-probability, relative to their standard deviation."""
+    """The root mean square error of log-probabilities, relative to their standard deviation."""
     batch = make_batch()
     expected = full_pass(model, batch.source, batch.target_in)
     try:

@@ -70,9 +70,7 @@ def test_a_killed_run_resumes_exactly(
 def test_a_stopped_run_resumes_exactly(
     run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped when a validation, a log line and a checkpoint are due, which the resumed run
-    makes first.
-    """
+    """It is stopped when a validation, a log line and a checkpoint are due in the resumed run."""
     run(tmp_path / "whole")
     agree = Run.agree
 

@@ -28,7 +28,7 @@ class Toy:
         self.optimizer = registry.build(optimizer_config, parameters=[self.weight, self.bias])
 
     def step(self, rate: float = RATE, factor: float = 1.0) -> float:
-        """One update, as the trainer does it; the loss before, times `factor`."""
+        """One update, as the trainer does it. The loss before, times `factor`."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
@@ -80,7 +80,7 @@ def test_its_state_can_be_saved_and_restored(toy: Callable[[], Toy]) -> None:
 
 
 def test_an_update_that_is_not_finite_is_left_out(toy: Callable[[], Toy]) -> None:
-    """Also as the first one: weights and state are those of updates without it, bit for bit."""
+    """The first one too: weights and state equal those without it, bit for bit."""
     one, other = toy(), toy()
     for steps in (0, 3):
         for _ in range(steps):

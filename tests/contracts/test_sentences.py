@@ -1,6 +1,4 @@
-"""The contract of every registered change of the sentences: the same updates in a resumed run, and
-on any ranks.
-"""
+"""Every registered change of the sentences: the same updates in a resumed run and on any ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     },
     "variants": {"bpe_dropout": 0.2, "noise": "typos=0.3"},
 }
-"""Settings that change the sentences; a component without any is as it is by default."""
+"""Settings that change the sentences. A component without any is as it is by default."""
 
 
 def updates_of(data: Path, name: str, rank: int = 0, ranks: int = 1) -> Updates:
@@ -72,8 +70,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def test_updates_are_the_same_from_any_position(tiny_data: Path, name: str) -> None:
-    """In another process, which builds all of it anew; through several epochs, whose sizes may
-    differ.
+    """In another process, which builds all of it anew.
+
+    Through several epochs, whose sizes may differ.
     """
     updates = updates_of(tiny_data, name)
     sizes = [len(list(updates.plan.epoch(epoch))) for epoch in range(4)]

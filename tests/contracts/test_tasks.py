@@ -63,7 +63,7 @@ SAMPLES = {
 
 
 def samples() -> list[Any]:
-    """Every sample of every registered task; a task without samples fails."""
+    """Every sample of every registered task. A task without samples fails."""
     return [
         pytest.param((name, sample), id=f"{name}-{number}")
         for name in registry.names("task")
@@ -177,9 +177,7 @@ def test_output_limit_grows_with_the_source(prepared: PreparedTask) -> None:
 
 
 def test_a_saved_task_is_the_same(prepared: PreparedTask, tmp_path: Path) -> None:
-    """Its directory holds everything: loaded from another place, the task gives the same ids and
-    text.
-    """
+    """Its directory holds everything: loaded from another place, the task gives the same ids."""
     original = tmp_path / "original"
     original.mkdir()
     prepared.task.save(original)

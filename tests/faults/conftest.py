@@ -1,6 +1,4 @@
-"""Real faults in real commands: many with `make faults` (NMT_FAULTS=long), a few in other test
-runs.
-"""
+"""Real faults in real commands: many with `make faults` (NMT_FAULTS=long), else a few."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 KILLED = set[Path]()
 """The commands that SIGKILL ended."""
 PATIENCE = 300.0
-"""Seconds for one command; it takes one or two on a machine that has nothing else to do."""
+"""Seconds for one command. It takes one or two on a machine that has nothing else to do."""
 
 # Of 12 steps each second is saved and each third validated.
 OFTEN = {"micro_batches": 4, "save_every": 2, "validate_every": 3, "log_every": 5, "keep_last": 3}
@@ -90,7 +88,7 @@ class Started:
 
 @dataclass
 class Forks:
-    """Starts commands as forks of one process that has imported everything; see forks.py."""
+    """Starts commands as forks of one process that has imported everything. See forks.py."""
 
     server: subprocess.Popen[str]
     folder: Path
@@ -148,8 +146,9 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 
 @pytest.fixture
 def start_ranks(forks: Forks) -> Iterator[Callable[..., list[Started]]]:
-    """Starts one command in several processes, as torchrun does; `poison` is for the rank
-    `poisoned`.
+    """Starts one command in several processes, as torchrun does.
+
+    `poison` is for the rank `poisoned`.
     """
     stores = []
 

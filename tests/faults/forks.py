@@ -90,9 +90,7 @@ def asked_to_stop() -> None:
 
 
 def with_nohup_and_without_reader() -> None:
-    """Ignore SIGHUP, as nohup does, and write standard error into a pipe that its reader has
-    closed.
-    """
+    """Ignore SIGHUP, as nohup does, and write standard error into a pipe without a reader."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reader, writer = os.pipe()
     os.close(reader)

@@ -1,6 +1,4 @@
-"""`nmt`, as torchrun starts it, with a fault: python rank.py FUNCTION ARGUMENTS..., the function
-one of forks.py.
-"""
+"""`nmt`, as torchrun starts it, with a fault: python rank.py FUNCTION_OF_FORKS ARGUMENTS..."""
 
 from __future__ import annotations
 

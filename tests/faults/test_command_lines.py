@@ -1,5 +1,4 @@
-"""Random command lines: each ends with an exit code of docs/reliability.md and a message, within
-its limits.
+"""Random command lines: each ends with a documented exit code and a message, within its limits.
 
 `nmt translate --input X` and the like may wait for a pipe, so files are regular ones, or absent.
 """
@@ -106,9 +105,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tiny_data: Path, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The files, and a port that is taken on all addresses, so that a server ends as soon as it
-    would begin.
-    """
+    """The files, and a port that is taken on all addresses, so that a server ends at its start."""
     place = Place(tmp_path_factory.mktemp("place"), tiny_data, whole)
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -147,8 +144,9 @@ def words(draw: Random, flag: Flag, values: Sequence[Any]) -> list[Any]:
 
 
 def lines(command: str, paths: list[Any]) -> Iterator[list[Any]]:
-    """A few flags with values of any kind, always the same; with NMT_FAULTS=long every flag with
-    every value first.
+    """A few flags with values of any kind, always the same.
+
+    With NMT_FAULTS=long every flag with every value first.
     """
     kinds = {
         "bool": [None],

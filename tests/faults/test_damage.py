@@ -1,6 +1,4 @@
-"""Damaged checkpoints are named and renamed, and the run resumes exactly from the newest intact
-one.
-"""
+"""Damaged checkpoints are named and renamed, and the run resumes exactly from the newest intact."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ def test_a_damaged_newest_checkpoint(
     check_same: Callable[..., None],
     rounds: Any,
 ) -> None:
-    """Both that of --save-every and the best one, which is of the same step."""
+    """Both the checkpoint of --save-every and the best one, of the same step."""
     newest = [run / "checkpoints" / f"{kind}-00000012" for kind in ("step", "best")]
     chosen, aside = list(DAMAGES)[:: rounds(4, 1)], tmp_path / "damaged"
     aside.mkdir()

@@ -1,6 +1,4 @@
-"""`nmt doctor` on several ranks and after signals, and whether it tells a run that resumes exactly
-from another.
-"""
+"""`nmt doctor` on several ranks and after signals, and its verdict on exact resume."""
 
 from __future__ import annotations
 

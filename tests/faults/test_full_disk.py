@@ -1,6 +1,4 @@
-"""A full disk: one message, exit code 1, older checkpoints intact, and exact resume once there is
-room.
-"""
+"""A full disk: one message, exit code 1, older checkpoints intact, and exact resume later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile data directories and checkpoints: they are read, or rejected by an error that names them."""
+"""Hostile data directories and checkpoints are read, or rejected by an error that names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, and the same command again: the result is that of an undisturbed run."""
+"""SIGKILL at any moment, and the same command again: the result of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ VARIANTS = {
     "ByteNet": "--model=bytenet --num-layers=2 --d-model=16",
     "Deep-Att": "--model=deep_att --num-layers=2 --num-decoder-layers=2 --d-model=16 --d-embedding=12",
 }
-"""Models, attentions, and components and settings that keep a state of their own or draw random
-numbers.
-"""
+"""Models, attentions, components and settings that keep a state or draw random numbers."""
 
 CHOSEN = [
     pytest.param(name, marks=() if name in ("transformer", "GNMT") else only_long)
@@ -51,8 +49,9 @@ def test_killed_training(
     check_same: Callable[..., None],
     variant: str,
 ) -> None:
-    """Before a change of a file: a checkpoint's, the metrics', the configuration's; or at any other
-    moment.
+    """Before a change of a file: a checkpoint's, the metrics', the configuration's.
+
+    Or at any other moment.
     """
     few, many = (3, 60) if variant == "transformer" else (1, 36)
 
@@ -114,9 +113,7 @@ def test_leftovers_of_a_kill(
 def test_a_killed_average_keeps_the_earlier_one(
     forks: Any, whole: Path, tmp_path: Path, rounds: Any
 ) -> None:
-    """At any change of a file: the earlier checkpoint is kept or named in the message, or the new
-    one is complete.
-    """
+    """At any change of a file, the earlier checkpoint is kept or named, or the new one whole."""
     out = tmp_path / "averaged"
     arguments = ("average", whole, "--last", "2", "--out", out, "--overwrite")
     forks.start(*arguments).code(0)

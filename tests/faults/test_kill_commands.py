@@ -1,6 +1,4 @@
-"""SIGKILL to each command that writes, at any change of a file, and the same command again: the
-same output.
-"""
+"""SIGKILL to each command that writes, at any change of a file: run again, the same output."""
 
 from __future__ import annotations
 
@@ -80,8 +78,9 @@ def words(whole: Path, tiny_data: Path, tmp_path: Path) -> Callable[[str, Path],
 def test_the_same_command_completes_the_output(
     forks: Any, words: Callable[[str, Path], list[Any]], tmp_path: Path, rounds: Any, command: str
 ) -> None:
-    """A second output is refused only if it is complete. Beside it, at most an unfinished file is
-    left.
+    """A second output is refused only if it is complete.
+
+    Beside it, at most an unfinished file is left.
     """
     folder = tmp_path / "folder"
     folder.mkdir()

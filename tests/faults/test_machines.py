@@ -1,6 +1,4 @@
-"""Two machines, each a network namespace: one is lost in a training and comes back, and both
-translate a file.
-"""
+"""Two machines, each a network namespace: one is lost in a training and comes back."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def ip(*arguments: object) -> None:
 
 
 class Machines:
-    """The namespaces NAME0 and NAME1, joined by a cable, in which NAME0 is 10.87.0.1 and NAME1
-    10.87.0.2.
-    """
+    """The namespaces NAME0 (10.87.0.1) and NAME1 (10.87.0.2), joined by a cable."""
 
     def __init__(self, name: str) -> None:
         self.names = [f"{name}0", f"{name}1"]
@@ -122,9 +118,7 @@ def steps(run: Path) -> list[int]:
 def test_a_machine_is_lost_and_comes_back(
     forks: Any, machines: Machines, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """Its cable is pulled, and it starts anew: the run goes on from its last checkpoint, on both
-    machines.
-    """
+    """Its cable is pulled and it starts anew: the run goes on from its last checkpoint on both."""
     run, logs = tmp_path / "run", [tmp_path / name for name in ("first", "second", "again")]
     more = (
         "--log-every",
@@ -163,8 +157,9 @@ def test_a_machine_is_lost_and_comes_back(
 def test_two_machines_translate_a_file(
     forks: Any, machines: Machines, model: Path, tmp_path: Path
 ) -> None:
-    """Of four processes, two on each machine, one is killed; torchrun starts all again, and parts
-    are kept.
+    """Of four processes, two on each machine, one is killed.
+
+    Torchrun starts all again, and parts are kept.
     """
     (tmp_path / "in").write_text(
         "".join(f"{name}\n" for name in ["one", "twenty-two", "", "three hundred"] * 25)

@@ -1,6 +1,4 @@
-"""`nmt translate` and `nmt score-targets` under torchrun: the output of one process, and finished
-parts survive.
-"""
+"""`nmt translate` and `nmt score-targets` under torchrun: the output of one process, in parts."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def messages(started: list[Any]) -> list[str]:
 
 
 def summary(err: str) -> list[str]:
-    """The messages, without the speed; the order of warnings may differ."""
+    """The messages, without the speed. The order of warnings may differ."""
     return sorted(line.partition(" in ")[0] for line in err.splitlines())
 
 
@@ -107,7 +105,10 @@ def test_several_processes_score_as_one(
 def test_a_rank_is_killed_and_finished_parts_are_kept(
     forks: Any, start_ranks: Callable[..., Any], model: Path, text: Path, tmp_path: Path
 ) -> None:
-    """The same command goes on with another number of processes; with other flags, it begins anew."""
+    """The same command goes on with another number of processes.
+
+    With other flags, it begins anew.
+    """
     alone, out = tmp_path / "alone", tmp_path / "out"
     command = ("translate", model, "--input", text, *WINDOW)
     forks.start(*command, "--output", alone).code(0)

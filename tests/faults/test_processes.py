@@ -1,6 +1,4 @@
-"""Several processes: the losses of one, and a rank that is killed, stops or fails ends all with one
-message.
-"""
+"""Several processes: the losses of one, and a rank that fails ends all with one message."""
 
 from __future__ import annotations
 
@@ -60,8 +58,10 @@ def figures(run: Path) -> list[dict[str, float]]:
 def test_the_number_of_processes_may_change(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, size: tuple[object, ...]
 ) -> None:
-    """Each part of a run by another number of processes: the same batches, losses and gradients, up
-    to rounding.
+    """Parts of a run by different numbers of processes: the same batches, losses and gradients.
+
+    Updates have one to five sentences, and processes one micro-batch or none, or processes have
+    several micro-batches. Losses and gradients agree up to rounding.
 
     Updates have one to five sentences, and processes one micro-batch or none; or processes have
     several micro-batches.
@@ -80,7 +80,7 @@ def test_the_number_of_processes_may_change(
 
 
 def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    """Three numbers have two sums: the order must be the same in a process that has just started."""
+    """Three numbers have two sums: the order must be the same in a newly started process."""
     weights = []
     for run, ends in (("whole", (4,)), ("resumed", (2, 4))):
         for end in ends:
@@ -120,9 +120,7 @@ def test_observers_of_two_processes(ranks: Any, tiny_data: Path, tmp_path: Path)
 def test_frozen_parameters_and_the_best_are_those_of_one_process(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """The ranks share the validation set, and all stop when BLEU no longer rises: here, it is
-    always the same.
-    """
+    """The ranks share the validation set, and all stop when BLEU stays the same."""
     settings = (
         *LOGGED,
         "--freeze",
@@ -185,7 +183,7 @@ def test_a_rank_hangs(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("poisoned", [0, 1])
 def test_a_rank_fails(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned: int) -> None:
-    """Its error is printed once, whichever rank it is; the others are quiet."""
+    """Its error is printed once, whichever rank it is. The others are quiet."""
     started = ranks(2, tiny_data, tmp_path / "run", poison="raises_an_error", poisoned=poisoned)
     assert [process.code() for process in started] == [1, 1]
     assert messages(started) == [f"nmt: {'rank 1: ' if poisoned else ''}shard.ids: damaged"]
@@ -255,8 +253,9 @@ EXPERTS = (
 def test_experts_are_divided_among_processes(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """The losses of one process, up to rounding; checkpoints are whole, so the number of processes
-    may change.
+    """The losses of one process, up to rounding.
+
+    Checkpoints are whole, so the number of processes may change.
     """
     forks.train(tiny_data, tmp_path / "one", *EXPERTS, "--max-steps", 6).code(0)
     for processes, last in ((2, 3), (4, 6)):
@@ -277,9 +276,7 @@ def test_experts_are_divided_among_processes(
 def test_divided_experts_of_a_killed_run(
     ranks: Any, tiny_data: Path, tmp_path: Path, in_a_save: int
 ) -> None:
-    """Killed in an update and in a save, the same command resumes it to the same weights, bit for
-    bit.
-    """
+    """Killed in an update and in a save, the same command resumes it bit for bit."""
     settings = (
         *EXPERTS,
         "--model-parallel",

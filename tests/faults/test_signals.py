@@ -1,6 +1,4 @@
-"""Signals: the update is finished and saved, the exit code is 128 + the signal, and the run resumes
-exactly.
-"""
+"""Signals: the update is finished and saved, the exit code is 128 + the signal, resume is exact."""
 
 from __future__ import annotations
 
@@ -101,9 +99,7 @@ def test_a_signal_before_pending_actions(
     step: int,
     pending: list[str],
 ) -> None:
-    """The resumed run does them first: metrics, the best checkpoint and what is kept are the
-    undisturbed run's.
-    """
+    """The resumed run does them first: its metrics and checkpoints are the undisturbed run's."""
     run = tmp_path / "run"
     forks.train(tiny_data, run, **stop(step)).code(128 + signal.SIGTERM)
     newest = checkpoint.locate(run)
@@ -131,8 +127,9 @@ def test_a_pending_validation_without_its_data(
 
 
 def test_repeated_signals_then_the_end(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    """Each signal's checkpoint replaces the one before. If the run ends at this step, a final
-    checkpoint is saved.
+    """Each signal's checkpoint replaces the one before.
+
+    If the run ends at this step, a final checkpoint is saved.
     """
     run = tmp_path / "run"
     for step in (1, 2):

@@ -19,9 +19,7 @@ Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def nmt(forked_nmt: Path) -> Nmt:
-    """Runs `nmt ARGUMENTS`, and fails unless it ends with the exit code `code` and without a
-    traceback.
-    """
+    """Runs `nmt ARGUMENTS`. Fails unless it ends with the exit code `code` without a traceback."""
 
     def run(
         *arguments: object, stdin: str = "", code: int = 0, **environment: str
@@ -52,7 +50,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Raw text: number names, English and German; the numbers of valid and test are not in train."""
+    """Raw text: number names, English and German.
+
+    The numbers of valid and test are not in train.
+    """
     folder = tmp_path_factory.mktemp("corpus")
     write_corpus(folder, "en", "de", train=3000, valid=50, test=200)
     return folder
@@ -98,9 +99,7 @@ TRAINING = (
 def training(
     core: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[str], str]:
-    """A finished run, the modules that its training imported, and what the same command writes
-    after it.
-    """
+    """A finished run, the modules that it imported, and what the same command writes after it."""
     folder = tmp_path_factory.mktemp("runs")
     command = ("train", data, *TRAINING, "--out", folder / "run")
     core(*command, **{MODULES: str(folder / "modules")})

@@ -121,7 +121,7 @@ def test_a_length_penalty_in_one_file_makes_outputs_longer(
 
 
 def test_every_block_of_the_guide_is_whole() -> None:
-    """Each runs with names of its own, in one process: the components are not for the other tests."""
+    """Each runs with names of its own in one process, apart from the other tests."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 7
     code = "import json, sys\nfor block in json.load(sys.stdin):\n    exec(block, {'__name__': '__main__'})\n"

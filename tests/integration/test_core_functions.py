@@ -1,6 +1,4 @@
-"""The core is what the five commands need with the paper's Transformer: a trace of them shows what
-they never enter.
-"""
+"""The core is what the five commands need for the paper's Transformer, by a trace of them."""
 
 from __future__ import annotations
 

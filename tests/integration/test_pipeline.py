@@ -1,5 +1,6 @@
-"""From raw text to a score by the real commands, on a task with a known answer. They run without
-the annexes.
+"""From raw text to a score by the real commands, on a task with a known answer.
+
+They run without the annexes.
 """
 
 from __future__ import annotations

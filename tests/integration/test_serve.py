@@ -41,7 +41,7 @@ class Server:
         return answer.status, json.loads(answer.read())
 
     def begin(self, body: bytes) -> socket.socket:
-        """Begin a request; return when the server has accepted it and waits for its body."""
+        """Begin a request. Return when the server has accepted it and waits for its body."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=120)
         head = f"POST /translate HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode())
@@ -52,7 +52,7 @@ class Server:
         return connection
 
     def stop(self, number: signal.Signals) -> None:
-        """Send a signal; return when connections are refused."""
+        """Send a signal. Return when connections are refused."""
         self.process.send_signal(number)
         try:
             while True:
@@ -75,7 +75,7 @@ class Server:
 
 @contextmanager
 def serving(checkpoint: Path, *flags: object) -> Iterator[Server]:
-    """A server, from when it listens; it is killed at the end unless it has ended."""
+    """A server, from when it listens. It is killed at the end unless it has ended."""
     process = subprocess.Popen(
         [sys.executable, "-m", "nmt_cli", "serve", checkpoint, "--port", "0", *map(str, flags)],
         stdout=subprocess.PIPE,
@@ -102,7 +102,7 @@ def checkpoint(run: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server(checkpoint: Path) -> Iterator[Server]:
-    """A server for several tests; the last one stops it."""
+    """A server for several tests. The last one stops it."""
     with serving(checkpoint, "--workers", 2, "--beam", 2, "--quiet") as server:
         yield server
 
@@ -121,9 +121,7 @@ def test_another_engine(nmt: Nmt, checkpoint: Path, corpus: Path, tmp_path: Path
 
 
 def check_answers(nmt: Nmt, server: Server, corpus: Path, *flags: object) -> None:
-    """Fail unless clients that ask at the same time get what `nmt translate` with these flags
-    gives.
-    """
+    """Fail unless concurrent clients get what `nmt translate` with these flags gives."""
     texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:40]
     source = "".join(f"{text}\n" for text in texts)
     rows = nmt("translate", *flags, "--format", "tsv", stdin=source).stdout.splitlines()

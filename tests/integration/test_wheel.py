@@ -24,7 +24,7 @@ Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Nmt:
-    """Runs the `nmt` of a fresh environment, whose other packages are those of this one."""
+    """Runs the `nmt` of a fresh environment with this environment's other packages."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()

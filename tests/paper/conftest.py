@@ -18,8 +18,9 @@ VOCABULARY = 40
 
 @pytest.fixture
 def transformer() -> Callable[..., Transformer]:
-    """Makes a small encoder-decoder with the given fields; all weights, also norms and biases, are
-    random.
+    """Makes a small encoder-decoder with the given fields.
+
+    All weights, also norms and biases, are random.
     """
     registry.discover()
 

@@ -57,8 +57,9 @@ def test_padding_and_later_positions_are_masked() -> None:
 
 
 def test_heads_are_concatenated() -> None:
-    """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); their concatenation is
-    projected by W^O.
+    """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
+
+    Their concatenation is projected by W^O.
     """
     d_model = 10
     torch.manual_seed(1)
@@ -77,9 +78,7 @@ def test_heads_are_concatenated() -> None:
 
 
 def test_the_three_uses(transformer: Callable[..., Any]) -> None:
-    """Section 3.2.3: the encoder attends to the source, the decoder to earlier positions and to the
-    source.
-    """
+    """Section 3.2.3: the encoder attends to the source, the decoder to the source and its past."""
     model = transformer()
     source = torch.randint(4, 40, (1, 6), generator=torch.Generator().manual_seed(0))
     target = torch.randint(4, 40, (1, 5), generator=torch.Generator().manual_seed(1))

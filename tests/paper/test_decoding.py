@@ -1,6 +1,4 @@
-"""Section 6.1: beam search's constants, the length penalty, the output limit, and averaged
-checkpoints.
-"""
+"""Section 6.1: beam search's constants, length penalty, output limit, and averaged checkpoints."""
 
 from __future__ import annotations
 

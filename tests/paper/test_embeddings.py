@@ -1,5 +1,6 @@
-"""Section 3.4: embeddings and the pre-softmax projection; section 3.5: their sum with the
-positions.
+"""Section 3.4: embeddings and the pre-softmax projection.
+
+Section 3.5: their sum with the positions.
 """
 
 from __future__ import annotations

@@ -56,9 +56,7 @@ def counterpart(model: nn.Module, pre_norm: bool) -> nn.Transformer:
 def twins(
     model: nn.Module, reference: nn.Transformer
 ) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    """The name of each parameter except the embeddings, its counterpart in PyTorch's model, and
-    itself.
-    """
+    """The name of each parameter except the embeddings, its counterpart in PyTorch, and itself."""
     stacks = {"encoder": reference.encoder, "decoder": reference.decoder}
     for name, parameter in model.named_parameters():
         stack, _, rest = name.partition(".")

@@ -15,15 +15,13 @@ V, d, TOKENS = 11, 6, 9
 
 
 def smoothed(targets: Tensor, epsilon: float) -> Tensor:
-    """q: the one-hot distribution times 1 - epsilon, plus epsilon spread uniformly (Szegedy et al.,
-    section 7).
-    """
+    """q is (1 - epsilon) times one-hot plus epsilon times uniform (Szegedy et al., section 7)."""
     return (1 - epsilon) * F.one_hot(targets, V).double() + epsilon / V
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
 def test_loss_is_the_kl_divergence_plus_the_entropy_of_q(epsilon: float) -> None:
-    """The entropy is constant: gradients are those of the divergence."""
+    """The entropy is constant: its gradients are the divergence's."""
     random = torch.Generator().manual_seed(1)
     hidden = torch.randn(TOKENS, d, generator=random, requires_grad=True)
     weight = torch.randn(V, d, generator=random, requires_grad=True)

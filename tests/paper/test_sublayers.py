@@ -1,6 +1,4 @@
-"""Sections 3.1, 3.3 and 5.4: layers, the feed-forward network, residual connections, norms, and
-dropout's places.
-"""
+"""Sections 3.1, 3.3 and 5.4: layers, feed-forward network, residual connections, norms, dropout."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def test_base_model_is_post_norm_without_a_final_norm(transformer: Callable[...,
 
 
 class Watch:
-    """The tensors that enter dropout, and those that leave a sub-layer or enter a stack, in one
-    training pass.
-    """
+    """The tensors that enter dropout, leave a sub-layer or enter a stack, in one training pass."""
 
     def __init__(self, model: nn.Module) -> None:
         self.dropped: list[Tensor] = []

@@ -1,6 +1,4 @@
-"""Sections 4 and 7, Table 1: the complexity of self-attention, counted, and restricted
-self-attention's definition.
-"""
+"""Sections 4 and 7, Table 1: the complexity of self-attention, counted, and its restricted form."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ EVERYWHERE = AttentionMask()
 def multiply_adds(
     kernel: Kernel, n: int, d: int, mask: AttentionMask = EVERYWHERE, queries: int | None = None
 ) -> int:
-    """Of one head of width d over n positions; a multiply-add is two operations to the counter."""
+    """Of one head of width d over n positions. A multiply-add is two operations to the counter."""
     query, key, value = (
         torch.zeros(1, 1, queries or n, d),
         torch.zeros(1, 1, n, d),

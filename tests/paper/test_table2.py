@@ -1,6 +1,4 @@
-"""Table 2's training costs: hours x GPUs x the sustained rate of a P100 (section 5.2, and the
-footnote of 6.1).
-"""
+"""Table 2's training costs: hours x GPUs x a P100's sustained rate (section 5.2, a note of 6.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Table 3: every row is a preset that lists only what differs, and has the paper's number of
-parameters.
-"""
+"""Table 3: every row is a preset that lists what differs, with the paper's parameter count."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "max_steps": 300_000,
     },
 }
-"""The values printed in each row; the others are those of the base row."""
+"""The values printed in each row. The others are the base row's."""
 
 BASE = {"num_layers": 6, "d_model": 512, "d_ff": 2048, "num_heads": 8, "d_k": 64, "d_v": 64} | {
     "dropout": 0.1,
@@ -76,8 +74,10 @@ ROWS_B_AND_C = [preset for preset in MILLIONS if preset.startswith(("table3_B", 
 
 
 MISFITS = {"table3_C_N2": 0.07}
-"""The one row further off than 5 percent with a vocabulary of 37,000;
-`test_the_vocabulary_that_the_table_implies` shows why."""
+"""The one row further off than 5 percent with a vocabulary of 37,000.
+
+`test_the_vocabulary_that_the_table_implies` shows why.
+"""
 
 
 @functools.cache
@@ -111,9 +111,10 @@ def test_parameters_are_the_papers_within_5_percent(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", MILLIONS)
 def test_the_vocabulary_that_the_table_implies(preset: str) -> None:
-    """The table's 65 million are a base model with 40,700 embeddings, not 37,000. With these, every
-    row is within 5 percent, and rows B and C lie within a million of their distance from the base
-    model.
+    """The table's 65 million are a base model with 40,700 embeddings, not 37,000.
+
+    With these, every row is within 5 percent, and rows B and C lie within a million of their
+    distance from the base model.
     """
     vocabulary_size = round((65e6 - by_hand(6, 512, 2048, 8, 64, 64, V=0)) / 512)
     assert 40_000 < vocabulary_size < 41_500

@@ -17,7 +17,7 @@ def config(preset: str) -> RunConfig:
 
 
 def test_a_batch_has_about_25000_source_and_25000_target_tokens() -> None:
-    """On lengths like those of WMT: a long tail around 30 pieces."""
+    """Lengths are like WMT's: a long tail around 30 pieces."""
     random = np.random.default_rng(1)
     source = random.lognormal(3.25, 0.6, 40_000).astype(np.int64).clip(2, 250)
     target = (source * random.normal(1.05, 0.15, 40_000)).astype(np.int64).clip(2, 250)
@@ -37,8 +37,9 @@ def test_a_batch_has_about_25000_source_and_25000_target_tokens() -> None:
 def test_steps_and_ten_minutes_between_checkpoints(
     preset: str, steps: int, seconds_a_step: float
 ) -> None:
-    """Section 5.2: 100,000 and 300,000 steps of 0.4 and 1.0 seconds; section 6.1: a checkpoint
-    every 10 minutes.
+    """Section 5.2: 100,000 and 300,000 steps of 0.4 and 1.0 seconds.
+
+    Section 6.1: a checkpoint every 10 minutes.
     """
     training = config(preset).training
     assert training.max_steps == steps

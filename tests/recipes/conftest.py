@@ -42,7 +42,10 @@ def variables(forked_nmt: Path) -> Callable[..., dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def bash(variables: Callable[..., dict[str, str]]) -> Bash:
-    """Run `bash ARGUMENTS`; fail unless it ends with the exit code `code` and without a traceback."""
+    """Run `bash ARGUMENTS`.
+
+    Fail unless it ends with the exit code `code` and without a traceback.
+    """
 
     def run(
         *arguments: object, code: int = 0, cwd: Path | None = None, **more: str
@@ -98,8 +101,9 @@ esac
 
 @pytest.fixture
 def dry(bash: Bash, tmp_path: Path) -> Bash:
-    """Run a recipe with the program above, in a checkout of its own. The directory `run` has what
-    nmt train writes.
+    """Run a recipe with the program above, in a checkout of its own.
+
+    The directory `run` has what nmt train writes.
     """
     shutil.copytree(RECIPES, tmp_path / "checkout" / "recipes")
     (tmp_path / "bin").mkdir()

@@ -50,7 +50,7 @@ def test_tables_are_complete(table: dict[str, Any]) -> None:
 
 
 def packed(path: Path, members: dict[str, str]) -> dict[str, str]:
-    """Write a tar archive; return its entry in a table."""
+    """Write a tar archive. Return its entry in a table."""
     with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as tar:
         for name, text in members.items():
             if name.endswith(".sgm"):
@@ -115,8 +115,9 @@ def test_small_text_for_every_corpus(table: dict[str, Any], tmp_path: Path) -> N
 def test_unpacked_text_is_used(
     recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Files named as in the archives, with and without directory and .gz, and as in the table;
-    markup is removed.
+    """Files named as in the archives, with and without directory and .gz, and as in the table.
+
+    Markup is removed.
     """
     table = json.loads((recipes / "wmt14_en_de.json").read_text(encoding="utf-8"))
     mine = tmp_path / "mine"

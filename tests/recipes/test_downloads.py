@@ -22,7 +22,7 @@ CONTENT = bytes(range(256)) * 40
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves CONTENT at /a/file.tgz; ranges of it if `ranges` is set."""
+    """Serves CONTENT at /a/file.tgz. Ranges of it if `ranges` is set."""
 
     ranges = True
     asked: ClassVar[list[str | None]] = []

@@ -1,4 +1,4 @@
-"""The top-k accuracy of reactions: the published figures of a real system, and how each way counts."""
+"""The top-k accuracy of reactions: the published figures of a real system, and each count."""
 
 from __future__ import annotations
 

@@ -137,7 +137,10 @@ def test_multi30k_of_another_language_and_again_after_more_training(
 
 
 def test_a_speedrun_is_one_whole_training(dry: Bash, calls: Calls, tmp_path: Path) -> None:
-    """A second one beside the first needs a directory of its own. The test set is translated once."""
+    """A second one beside the first needs a directory of its own.
+
+    The test set is translated once.
+    """
     command = ("speedrun.sh", "texts", "--seed", "3", "--out", "out")
     done = dry(*command, "--", "--optimizer", "muon", PROCESSES="1", AVERAGED="7")
     prepare, train, average, translate, score = calls()
@@ -193,9 +196,7 @@ def test_several_languages_in_one_model_and_again(
 
 
 def repetitive_text(folder: Path, valid: str, test: str) -> None:
-    """Different number names after the same words, which a model learns in a few updates: no output
-    is empty.
-    """
+    """Different number names after the same words, which a model learns in a few updates."""
     write_corpus(folder, "en", "de", train=700, valid=40, test=20)
     for file in list(folder.iterdir()):
         lines = dict.fromkeys(file.read_text(encoding="utf-8").splitlines())

@@ -1,5 +1,6 @@
-"""Table 2's recipe: its stages, with programs that only write the files of a training; its
-settings; its table.
+"""Table 2's recipe: its stages, with programs that only write the files of a training.
+
+Its settings. Its table.
 """
 
 from __future__ import annotations
@@ -198,8 +199,9 @@ def run(tmp_path: Path) -> Path:
     ("amount", "steps"), [("400", 400), ("10%", 8), ("1%", 5), ("1.5m", 180), ("0.01m", 5)]
 )
 def test_the_steps_of_an_amount(run: Path, amount: str, steps: int) -> None:
-    """60 steps in 30 seconds, after the first line of metrics; at least as many as checkpoints are
-    averaged.
+    """60 steps in 30 seconds, after the first line of metrics.
+
+    At least as many as checkpoints are averaged.
     """
     assert table2.steps_of(run, amount) == steps
 

@@ -19,7 +19,7 @@ TINY = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --warmup-steps 5 --b
 
 @pytest.fixture
 def recipe(recipes: Path, bash: Bash, tmp_path: Path) -> Bash:
-    """Run a recipe of a small task with a tiny model; give each file of the folder as its lines."""
+    """Run a recipe of a small task with a tiny model. Give each file of the folder as its lines."""
 
     def run(
         name: str, files: dict[str, list[str]], *arguments: str, code: int = 0
@@ -127,8 +127,9 @@ def test_phones(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
 
 
 def test_old_spelling(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
-    """The task's own script prepares the text; samples of consecutive tokens are evenly spaced in
-    the training text.
+    """The task's own script prepares the text.
+
+    Samples of consecutive tokens are evenly spaced in the training text.
     """
     lines = [*["vnd\tund"] * 20, *["jn\tihn"] * 20, *["dz\tdas"] * 20]
     files = {f"german-anselm.{part}.txt.gz": lines for part in ("train", "dev", "test")}
@@ -164,9 +165,7 @@ def test_code(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
 
 
 def test_scan(recipe: Bash, tmp_path: Path) -> None:
-    """All of the training commands but one in twenty, however often they are there, and each kind
-    of positions.
-    """
+    """All of the training commands but one in twenty, and each kind of positions."""
     lines = [
         f"IN: jump {times} OUT: {' '.join(['I_JUMP'] * count)}"
         for times, count in (("twice", 2), ("thrice", 3))
@@ -199,8 +198,9 @@ def test_both_directions_in_one_model(recipe: Bash, rows_of: Rows, tmp_path: Pat
 
 
 def test_repeated_pairs_are_not_held_out(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
-    """In Guarani's training text, nearly every second pair is there again. Lines of the dev text
-    all count.
+    """In Guarani's training text, nearly every second pair is there again.
+
+    Lines of the dev text all count.
     """
     files = {
         f"train.{side}": [f"uno {n % 100} {side}" for n in range(200)] for side in ("es", "gn")

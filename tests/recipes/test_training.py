@@ -1,6 +1,4 @@
-"""How the recipes train: in several processes, on several machines, under Slurm, and not on a CPU
-by accident.
-"""
+"""Training in recipes: several processes, several machines, Slurm, and no CPU by accident."""
 
 from __future__ import annotations
 

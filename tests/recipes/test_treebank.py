@@ -18,9 +18,7 @@ def write(path: Path, *words: str) -> Path:
 
 
 def penn_treebank(folder: Path) -> Path:
-    """The layout of LDC99T42, a tree a section in the merged files, and another in files that must
-    not be read.
-    """
+    """The layout of LDC99T42: a tree a section in merged files, and one in files not to be read."""
     for section in range(25):
         write(folder / f"parsed/mrg/wsj/{section:02}/wsj_{section:02}00.mrg", f"w{section}")
         write(folder / f"parsed/prd/wsj/{section:02}/wsj_{section:02}00.prd", "wrong")

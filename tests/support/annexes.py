@@ -18,8 +18,9 @@ ANNEXES = sorted({entry.value.split(".")[2] for entry in ENTRY_POINTS})
 
 
 def copy_without(annexes: Collection[str], folder: Path) -> Path:
-    """Copy the package to `folder`, without `annexes` and their entry points; return `folder`, for
-    PYTHONPATH.
+    """Copy the package to `folder`, without `annexes` and their entry points.
+
+    Return `folder`, for PYTHONPATH.
     """
     source = Path(nmt_cli.__file__).parent
     # A file of bytecode that another process writes has such a name until it is whole.

@@ -1,5 +1,4 @@
-"""An `nmt` whose processes are forks of one that has imported PyTorch, which is most of what a
-start costs.
+"""An `nmt` whose processes are forks of one that has imported PyTorch, to start fast.
 
 A fork imports nmt_cli itself, from its own PYTHONPATH. It has the arguments, the environment, the
 directory, the streams and the signals of the program that called it. It does not see Python's other
@@ -57,8 +56,9 @@ MODULES = "NMT_TEST_MODULES"
 
 @contextmanager
 def forking_nmt(folder: Path) -> Iterator[Path]:
-    """Make the program `nmt` in `folder`, which should have a short name; it works until the end of
-    the context.
+    """Make the program `nmt` in `folder`, which should have a short name.
+
+    It works until the end of the context.
     """
     address = folder / "socket"
     program = folder / "nmt"

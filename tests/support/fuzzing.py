@@ -1,5 +1,4 @@
-"""Hostile files, drawn by hypothesis, and what a reader may do with them: read them, or raise an
-error that names them.
+"""Hostile files, drawn by hypothesis: a reader reads them, or raises an error that names them.
 
 `make faults` (NMT_FAULTS=long) draws many more, and new ones each time.
 """
@@ -93,8 +92,9 @@ def mangled(draw: st.DrawFn, original: bytes) -> bytes:
 
 
 def outcome(act: Callable[[], Any], file: Path | str) -> bool:
-    """Return whether `act` succeeds. Its error must be an NmtError that names the file or its
-    directory.
+    """Return whether `act` succeeds.
+
+    Its error must be an NmtError that names the file or its directory.
     """
     counts["inputs"] += 1
     try:

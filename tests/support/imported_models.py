@@ -1,4 +1,4 @@
-"""Models of other programs, imported by `nmt import`, and what these programs computed with them."""
+"""Models of other programs, imported by `nmt import`, and what those programs computed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def check_import(
     options: Sequence[object],
     examples: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Import `path` as `out`: outputs of greedy search and their log-probabilities are those of the
-    other program.
-    """
+    """Import `path` as `out`: greedy outputs and log-probabilities are the other program's."""
     code, stdout, err = nmt("import", path, "--out", out, *options)
     assert (code, stdout) == (0, "")
     assert "en to de" in err

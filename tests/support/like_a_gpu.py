@@ -1,4 +1,4 @@
-"""Computing on a CPU as on a GPU: bins, and the layers and the loss of a GPU, without a compiler."""
+"""Computing on a CPU as on a GPU: bins, and a GPU's layers and loss, without a compiler."""
 
 from __future__ import annotations
 

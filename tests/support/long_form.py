@@ -1,6 +1,4 @@
-"""The two forms of the tests of faults and recipes: the long one, by `make faults`, and some in
-other test runs.
-"""
+"""The two forms of the tests of faults and recipes: long by `make faults`, short otherwise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The names of the numbers 0 to 999 in English and German, for tests where the package num2words is
-missing.
-"""
+"""The names of the numbers 0 to 999 in English and German, for tests without num2words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs with observers: the settings that switch one on, and what must be the same in a resumed run."""
+"""Runs with observers: the settings that switch one on, and what a resumed run has in common."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nmt_cli.config import fields
 from nmt_cli.training.run import RAW
 
 OF_RUN = ("config.json", "metrics.jsonl", "summary.json", "checkpoints", "best")
-"""What the core writes. Other files, such as those of TensorBoard, have times in them."""
+"""What the core writes. Other files, such as TensorBoard's, have times in them."""
 
 
 def switched_on(observer: registry.Component) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A Transformer written once more, for one sentence, over weights with the names of other programs."""
+"""A Transformer written once more, for one sentence, over weights by other programs' names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPENNMT = {
 
 @dataclass
 class Reference:
-    """A model by its weights; `names` is one of the tables above."""
+    """A model by its weights. `names` is one of the tables above."""
 
     weights: Mapping[str, Tensor]
     names: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Reference:
     activation: Callable[[Tensor], Tensor] = torch.relu
 
     def stack(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        """The encoder, or the decoder over `memory`: [T, d_model] with positions -> [T, d_model]."""
+        """The encoder, or the decoder over `memory`: [T, d_model] -> [T, d_model]."""
         side = int(memory is not None)
         prefix, norms = self.names["layers"][side], self.names["norms"][side]
         self_attention, across = self.names["attentions"]
@@ -102,9 +102,7 @@ class Reference:
 
 
 def halves(first: int, count: int, d_model: int) -> Tensor:
-    """Sinusoids [count, d_model] of positions from `first` on as tensor2tensor has them: sines,
-    then cosines.
-    """
+    """tensor2tensor's sinusoids [count, d_model] of positions from `first` on: sines, cosines."""
     rates = torch.tensor([10000 ** (-i / (d_model // 2 - 1)) for i in range(d_model // 2)])
     angles = torch.arange(first, first + count)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], 1)

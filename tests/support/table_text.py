@@ -1,6 +1,4 @@
-"""The same hundred pairs as plain files and as a table with columns of tags, and how prepared data
-are read.
-"""
+"""The same hundred pairs as plain files and as a table, and a reader of prepared data."""
 
 from __future__ import annotations
 

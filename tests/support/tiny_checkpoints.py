@@ -1,6 +1,4 @@
-"""Checkpoints of tiny models with random weights: they translate into nonsense, but always the same
-nonsense.
-"""
+"""Checkpoints of tiny models with random weights, which always translate into the same nonsense."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ MODEL = {"name": "transformer", "num_layers": 1, "d_model": 16, "d_ff": 32, "num
 
 @pytest.fixture(scope="session")
 def make_checkpoint() -> Callable[..., Path]:
-    """Writes a checkpoint of another model for each seed; the vocabulary has one entry for each
-    letter of `letters`.
+    """Writes a checkpoint of another model for each seed.
+
+    The vocabulary has one entry for each letter of `letters`.
 
     `model` are settings of the Transformer; `separate` vocabularies are of the same letters; `ends`
     lets outputs end before their limit; `noise` is added to biases and layer norms, which start as
@@ -87,7 +86,7 @@ def tiny_checkpoint(
 
 @pytest.fixture(scope="session")
 def tiny_export(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny checkpoint for CTranslate2; all tests read it and none changes it."""
+    """The tiny checkpoint for CTranslate2. All tests read it and none changes it."""
     out = tmp_path_factory.mktemp("export") / "ctranslate2"
     write_export(tiny_checkpoint, "ctranslate2", out)
     return out

@@ -1,6 +1,4 @@
-"""`nmt train` with a model so small that a run takes a second: its settings, a run in this process,
-and its flags.
-"""
+"""`nmt train` with a model so small that a run takes a second: settings, a run, flags."""
 
 from __future__ import annotations
 
@@ -38,8 +36,9 @@ TINY = (
 
 
 def long_run(data: Path) -> Run:
-    """Return a run of 1,000 steps with a warm-up of one, in three epochs at most; nothing is
-    written.
+    """Return a run of 1,000 steps with a warm-up of one, in three epochs at most.
+
+    Nothing is written.
     """
     registry.discover()
     limits = {
@@ -53,7 +52,7 @@ def long_run(data: Path) -> Run:
 
 
 def built(config: RunConfig, data: Path) -> Run:
-    """Return a run on a CPU; nothing is written."""
+    """Return a run on a CPU. Nothing is written."""
     world = World(0, 1, torch.device("cpu"))
     return build_run(config, *open_data([str(data)]), world, None, data, quiet=True)
 

@@ -16,9 +16,7 @@ WIDTH = 5
 
 @dataclass
 class ToyState:
-    """Insists on what a search owes to a state: its use once only, and the hypotheses of one
-    sentence in one line.
-    """
+    """Insists that a search uses a state once, and keeps a sentence's hypotheses in one row."""
 
     hidden: Tensor  # [N, WIDTH]
     width: int = 1  # hypotheses of each sentence
@@ -37,9 +35,7 @@ class ToyState:
 
 
 class Toy:
-    """A recurrent network with random weights, whose first state is the sum of the source's
-    embeddings.
-    """
+    """A recurrent network with random weights. Its first state is the sum of the embeddings."""
 
     def __init__(self, vocabulary_size: int, seed: int, sharpness: float = 2.0) -> None:
         generator = torch.Generator().manual_seed(seed)

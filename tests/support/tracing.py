@@ -20,8 +20,9 @@ Entered = defaultdict[str, set[int]]
 
 
 def enter(calls: list[list[str]], package: str) -> Entered:
-    """Call `nmt` with each list of arguments; return the first lines of the functions that were
-    entered, by file.
+    """Call `nmt` with each list of arguments.
+
+    Return the first lines of the functions that were entered, by file.
     """
     entered: Entered = defaultdict(set)
 
@@ -46,9 +47,7 @@ def enter(calls: list[list[str]], package: str) -> Entered:
 
 
 def functions(path: Path) -> dict[int, str]:
-    """Return the names of all functions of a file, by the line of their first decorator or of
-    `def`.
-    """
+    """Return the names of all functions of a file by the line of their first decorator or `def`."""
     lines_by_function = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -104,7 +104,7 @@ def test_the_training_state_is_restored(folder: Path, tmp_path: Path) -> None:
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_flipped_bit_is_detected(folder: Path, data: st.DataObject) -> None:
-    """In any file; checksums.json may also stop being JSON, or name another file."""
+    """In any file. Checksums.json may also stop being JSON, or name another file."""
     name = data.draw(st.sampled_from(sorted(everything(folder))))
     original = (folder / name).read_bytes()
     bit = data.draw(st.integers(0, 8 * len(original) - 1))
@@ -205,9 +205,7 @@ def test_a_model_that_the_weights_do_not_fit(
 
 
 def test_nothing_in_the_package_unpickles() -> None:
-    """The package uses neither pickle nor torch.load, which can run code from a file, unless it
-    loads tensors only.
-    """
+    """The package uses no pickle. torch.load, which can run code from a file, loads tensors only."""
     package = Path(checkpoint.__file__).parent
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -271,7 +269,7 @@ def test_directories_that_are_not_checkpoints(folder: Path, tmp_path: Path) -> N
 
 
 def test_the_checkpoints_of_a_run(folder: Path, tmp_path: Path) -> None:
-    """Those of --save-every are averaged; a run stands for the newest of any kind."""
+    """Those of --save-every are averaged. A run stands for the newest of any kind."""
     run, checkpoints = tmp_path / "run", tmp_path / "run" / "checkpoints"
     for name in (
         "step-00000008",

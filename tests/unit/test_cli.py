@@ -1,4 +1,4 @@
-"""The command line's own part: exit codes, help, unknown flags, completion, and flags of plug-ins."""
+"""The command line's own part: exit codes, help, unknown flags, completion, plug-ins' flags."""
 
 from __future__ import annotations
 
@@ -117,9 +117,7 @@ def test_threads_sleep_soon(choice: dict[str, str], expected: str) -> None:
 
 @pytest.mark.parametrize("command", command_names())
 def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """It fits the terminal, shows each flag once and each type in our words, and ends with
-    examples.
-    """
+    """It fits the terminal, shows each flag once and each type in our words, and has examples."""
     code, out, _ = nmt(command, "--help")
     assert nmt(command, "-h")[:2] == (code, out)
     assert code == 0
@@ -296,8 +294,9 @@ DRY = ("--dry-run", "--json", "--vocab-size", 50, "--num-layers", 1)
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """Return flags that import and select an optimizer outside of the package; unregister it after
-    the test.
+    """Return flags that import and select an optimizer outside of the package.
+
+    Unregister it after the test.
     """
     registry.discover()
     monkeypatch.setattr(

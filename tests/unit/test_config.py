@@ -185,8 +185,9 @@ def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_ha
 
 
 def test_the_peak_of_a_later_layer_takes_the_place_of_a_scale(tmp_path: Path) -> None:
-    """And a scale of a peak. A file that a run wrote has both: the one that it was not begun with
-    by its default.
+    """And a scale of a peak.
+
+    A file that a run wrote has both: the one that it was not begun with by its default.
     """
     assert PRESETS["quickstart"].differs["learning_rate_scale"] == 0.5
     schedule = resolved({"peak_learning_rate": 0.001}, preset="quickstart")["schedule"]

@@ -12,8 +12,9 @@ from nmt_cli import cores
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the control groups, on a machine of 8 cores; the process is in the group
-    `outer/inner`.
+    """The folder of the control groups, on a machine of 8 cores.
+
+    The process is in the group `outer/inner`.
     """
     root = tmp_path / "groups"
     (root / "outer/inner").mkdir(parents=True)
@@ -41,7 +42,7 @@ def test_the_least_limit_counts(groups: Path, quotas: dict[str, str], expected: 
 
 
 def test_a_container_sees_only_its_own_group(groups: Path) -> None:
-    """The path that it is told is that of the machine, but the files of its group are at the root."""
+    """Its path is the machine's, but the files of its group are at the root."""
     cores._OWN_GROUP.write_text("0::/not/here\n")
     (groups / "cpu.max").write_text("100000 100000\n")
     assert cores.available_cores() == 1

@@ -28,7 +28,7 @@ from nmt_cli.errors import TrainingError
     ],
 )
 def test_the_cause_is_shown(error: Exception, what: str, message: str) -> None:
-    """NCCL's follows its first line; other errors have a trace of calls there."""
+    """NCCL's follows its first line. Other errors have a trace of calls there."""
     with (
         pytest.raises(TrainingError, match=re.escape(f"{what} (torch: {message}")),
         explain_lost_ranks(what),

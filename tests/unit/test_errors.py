@@ -1,4 +1,4 @@
-"""Values in messages, and the variables of torchrun, which a shell or a cluster may leave behind."""
+"""Values in messages, and torchrun's variables, which a shell or a cluster may leave behind."""
 
 from __future__ import annotations
 

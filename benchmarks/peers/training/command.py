@@ -24,8 +24,9 @@ COPIES = 50
 
 
 def text_folder(setup: Setup, names: Sequence[str]) -> Path:
-    """Return a new directory with files of the sources and of the targets; it is removed at the
-    end.
+    """Return a new directory with files of the sources and of the targets.
+
+    It is removed at the end.
     """
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -64,8 +65,9 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def numbers(process: subprocess.Popen[str], pattern: re.Pattern[str]) -> Iterator[float]:
-    """Yield the number in each line that has one; end the program with the last line if the command
-    ends.
+    """Yield the number in each line that has one.
+
+    End the program with the last line if the command ends.
     """
     assert process.stdout is not None
     line = ""

@@ -65,8 +65,9 @@ def logged(out: Path, name: str) -> list[float]:
 
 
 def waited(totals: Sequence[float], interrupted: Container[int]) -> float:
-    """Return the seconds of waiting, given the sum after each update; the wait of an interrupted
-    one has the pause.
+    """Return the seconds of waiting, given the sum after each update.
+
+    The wait of an interrupted one has the pause.
     """
     waits = (after - before for before, after in itertools.pairwise([0.0, *totals]))
     return sum(wait for update, wait in enumerate(waits) if update not in interrupted)

@@ -1,5 +1,4 @@
-"""The peak of matrix products on this machine: the fastest of several ways to compute them at a
-model's shapes.
+"""The peak of matrix products on this machine: the fastest of several ways at a model's shapes.
 
 A pass is counted in floating-point operations.
 """
@@ -36,9 +35,7 @@ def build(setup: Setup) -> System:
 
 
 def products(setup: Setup) -> Iterator[tuple[Product, float]]:
-    """Yield the products of a training step, the forward ones and those of the gradients, with
-    their operations.
-    """
+    """Yield the products of a training step, forward ones and gradients, with their operations."""
     width, inner, rows = setup.width, setup.inner, setup.tokens
     dtype = getattr(torch, setup.dtype)
     shapes = [

@@ -1,5 +1,4 @@
-"""The process of a system whose training is measured: it makes passes over batches that it is given
-at the start.
+"""The process of a system whose training is measured: it makes passes over given batches.
 
 Runs in the interpreters of other programs, as `benchmarks.peers.serve`.
 """

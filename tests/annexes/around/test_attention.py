@@ -149,7 +149,7 @@ def test_a_word_without_weights_has_no_link() -> None:
     st.data(),
 )
 def test_pieces_are_found_in_the_line(words: list[str], data: st.DataObject) -> None:
-    """Any cut of any words; the mark of a space may be a piece of its own."""
+    """Any cut of any words. The mark of a space may be a piece of its own."""
     pieces, expected = [], []
     for number, word in enumerate(words):
         rest = "▁" + word.replace("▁", "_")

@@ -1,6 +1,4 @@
-"""Guided alignment: its loss beside a plain one from the equation, its file, and what a run learns
-from it.
-"""
+"""Guided alignment: its loss from the equation, its file, and what a run learns from it."""
 
 from __future__ import annotations
 
@@ -108,7 +106,7 @@ def rows_of_pieces(line: str) -> list[list[int]]:
 
 
 def plain_loss(model: Any, batch: Any, pairs: list[tuple[str, str, str]], layer: int = 1) -> Tensor:
-    """The sum over target pieces of the mean of -log a over their links, where the piece is read."""
+    """The sum over target pieces of the mean of -log a over their links, at the reading row."""
     recorded: list[Recorded] = []
 
     def masks(*arguments: Any, **keywords: Any) -> Recorded:
@@ -259,9 +257,7 @@ def test_an_empty_line_of_text_has_no_links() -> None:
 
 @pytest.fixture
 def table(tiny_data: Path, tmp_path: Path) -> Path:
-    """Links between all words of the training text and the first word of the other side,
-    compressed.
-    """
+    """Links between all words of the training text and the other side's first word, compressed."""
     english, german = (
         (tiny_data.parent / f"train.{side}").read_text().splitlines() for side in ("en", "de")
     )
@@ -371,8 +367,9 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_attention_follows_the_links(copied: Path, tmp_path: Path, nmt: Callable[..., Any]) -> None:
-    """Given in reverse order of a copy, so that nothing but the links asks for it; the option of
-    translation agrees.
+    """Given in reverse order of a copy, so that nothing but the links asks for it.
+
+    The option of translation agrees.
     """
     lines = (copied / "train.en").read_text().splitlines()
     table = tmp_path / "reversed.tsv"

@@ -1,6 +1,4 @@
-"""Tags, protected text and terms come through a translation, wherever the alignment says their
-words are.
-"""
+"""Tags, protected text and terms come through a translation, where the alignment has them."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ def places(tags: bool, protect: str = "", terms: Mapping[str, str] | None = None
 
 
 def through(placing: Placing, line: str, output: str, links: str | None = None) -> str:
-    """The output with the spans of the line; without links, each unit belongs to that of the same
-    number.
+    """The output with the spans of the line.
+
+    Without links, each unit belongs to the unit of the same number.
     """
     (text,), root = placing.read(line)
     pairs = [(i, i) for i in range(len(UNITS.findall(output)))]
@@ -272,9 +271,7 @@ def test_a_wrong_regular_expression() -> None:
 
 
 def test_two_share_the_places_of_an_output() -> None:
-    """As one, so that no text stands inside of another's place, and tags stay around what they were
-    around.
-    """
+    """They are one span: no text stands in another's place, and tags stay around their words."""
     addresses = places(False, r"\S+@\S+")
     whole = places(True, r"\d+:\d+").joined(addresses)
     assert isinstance(whole, Placing)
@@ -314,7 +311,7 @@ def test_a_glossary_may_say_the_same_twice(tmp_path: Path) -> None:
 def test_the_example_of_the_documentation(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file with a finder of spans; with `--protect` they are one."""
+    """One file with a finder of spans. With `--protect` they are one."""
     monkeypatch.setitem(registry._components, "around", dict(registry._components["around"]))
     guide = Path(__file__).parents[3] / "docs" / "adding-a-component.md"
     example = re.search(

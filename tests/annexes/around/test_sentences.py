@@ -34,8 +34,9 @@ TextTask.__abstractmethods__ = frozenset()
 
 @dataclass(frozen=True)
 class Stub(Translator):
-    """Outputs each sentence in upper case, a token a word; longer ones than three words are cut
-    before the end.
+    """Outputs each sentence in upper case, a token a word.
+
+    Longer ones than three words are cut before the end.
     """
 
     calls: list[list[str]] = field(default_factory=list)

@@ -41,8 +41,9 @@ def task(**settings: Any) -> TranslationTask:
 
 
 class Scripted:
-    """Writes `script`; its layers and heads attend to `places` [layers, H, T], and then to the last
-    one of them.
+    """Writes `script`.
+
+    Its layers and heads attend to `places` [layers, H, T], and then to the last one of them.
     """
 
     shows_attention = True
@@ -105,9 +106,7 @@ def test_the_end_of_the_source_is_no_word() -> None:
 
 
 def test_words_are_copied_as_the_tokeniser_gives_them_and_as_written() -> None:
-    """With --moses and --lowercase: the comma is a word of its own, the case stays, and the output
-    is detokenised.
-    """
+    """With --moses and --lowercase, the comma is a word, the case stays, outputs are detokenised."""
     script = [*task(moses=True, lowercase=True).encode_target("der hund"), UNK, UNK]
     output_words = replaced("The dog, Zorro.", script, [[[0, 1, 2, 3]]], moses=True, lowercase=True)
     assert output_words == "der hund, Zorro"

@@ -32,7 +32,7 @@ PEAK = {"warmup_steps": 50, "peak_learning_rate": 0.03}
 
 
 def test_a_model_that_is_too_large(tiny_data: Path) -> None:
-    """It is warned of, with the presets, unless the run is short, or starts from a trained model."""
+    """There is a warning, unless the run is short or starts from a trained model."""
 
     class Large(torch.nn.Module):
         def parameters(self, recurse: bool = True) -> Any:
@@ -71,9 +71,7 @@ def test_presets_by_size_exist() -> None:
 def test_settings_that_do_not_suit_the_run(
     nmt: Nmt, tiny_data: Path, flags: dict[str, Any], rate: float, warned: list[str]
 ) -> None:
-    """There is a warning before the first step and in a dry run, with the rate that such a run
-    reaches.
-    """
+    """The warning comes before the first step and in a dry run, and names the rate reached."""
     settings = {**TINY, "max_epochs": 100, "max_steps": 100, **flags}
     given = words(settings)
     code, out, err = nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)
@@ -161,8 +159,9 @@ def test_a_short_warmup_with_a_high_peak(
 
 
 def test_models_that_are_too_large() -> None:
-    """A large model on 700,000 tokens; the models of the paper are none, with their corpora and
-    batches.
+    """A large model on 700,000 tokens.
+
+    The models of the paper are none, with their corpora and batches.
     """
     small = Length(28, 25_000, 100_000)
     assert small.epochs == pytest.approx(3571, abs=1)

@@ -18,8 +18,9 @@ TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
 def test_the_disk_space_of_a_dry_run_is_that_of_the_run(
     average: tuple[Any, ...], nmt: Nmt, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam
-    is 12 bytes each.
+    """At most, and with the best checkpoint apart from the last ones nearly.
+
+    A checkpoint of Adam is 12 bytes each.
     """
     settings = TINY | {
         "d_model": 128,
@@ -52,7 +53,10 @@ def test_the_disk_space_of_a_dry_run_is_that_of_the_run(
 
 
 def test_the_memory_of_a_process(nmt: Nmt) -> None:
-    """Weights, gradients and Adam's moments are 16 bytes a parameter; 8,589,934,592 are of experts."""
+    """Weights, gradients and Adam's moments are 16 bytes a parameter.
+
+    8,589,934,592 are of experts.
+    """
 
     def size(processes: int) -> tuple[int, Any]:
         code, out, _ = nmt("train", "--dry-run", "--json", *flags, "--processes", processes)

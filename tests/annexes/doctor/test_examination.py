@@ -23,9 +23,7 @@ Nmt = Callable[..., tuple[int, str, str]]
     ("room", "expected"), [(2000, 3), (1600, 3), (1499, 6), (900, 12), (10, 48)]
 )
 def test_micro_batches_that_fit(room: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of 1,000 bytes less than its share is not ended: larger micro-batches than those
-    that fit never run.
-    """
+    """A process with 1,000 bytes less than its share goes on: it runs no larger micro-batch."""
     peaks = {96: 531, 48: 562, 24: 625, 12: 750, 6: 1000, 3: 1500}  # 500 and what is divided
     tried: list[int] = []
     monkeypatch.setattr(examination, "largest", lambda updates, number: tried.append(number))

@@ -15,8 +15,9 @@ from nmt_cli.annexes.later.settings import AdamWConfig
 
 
 def test_the_updates_are_those_of_torch() -> None:
-    """With the same groups. What decays is found by a gradient of zero: matrices shrink, vectors
-    stay.
+    """With the same groups.
+
+    What decays is found by a gradient of zero: matrices shrink, vectors stay.
     """
     torch.manual_seed(1)
     our_model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3), nn.LayerNorm(3))

@@ -1,6 +1,4 @@
-"""Linear biases against the published slopes, values of another implementation, and the equation
-term by term.
-"""
+"""Linear biases against published slopes, another implementation, and the equation term by term."""
 
 from __future__ import annotations
 
@@ -15,16 +13,19 @@ from nmt_cli.layers.attention import AttentionMask
 
 
 def test_published_slopes() -> None:
-    """Section 3: 1/2, 1/4, ..., 1/256 for 8 heads; for 16, with 2^(-1/2) as first term and as
-    ratio.
+    """Section 3: 1/2, 1/4, ..., 1/256 for 8 heads.
+
+    For 16, with 2^(-1/2) as first term and as ratio.
     """
     assert slopes(8).tolist() == [1 / 2**i for i in range(1, 9)]
     torch.testing.assert_close(slopes(16), torch.tensor([0.5**0.5]) ** torch.arange(1, 17))
 
 
 def test_causal_biases_are_those_of_another_implementation() -> None:
-    """build_alibi_tensor of transformers 5.23.0 (modeling_bloom.py), of 4 positions and 8 heads:
-    heads 1, 2 and 8.
+    """build_alibi_tensor of transformers 5.23.0 (modeling_bloom.py): 4 positions, heads 1, 2, 8.
+
+    It adds j times the slope, which differs from our -(i - j) times the slope by a constant of each
+    query.
 
     It adds j times the slope, which differs from our -(i - j) times the slope by a constant of each
     query.

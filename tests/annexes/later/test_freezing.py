@@ -1,6 +1,4 @@
-"""Frozen parameters: which they are, that they stay as they are, and that nothing is computed or
-kept for them.
-"""
+"""Frozen parameters: they stay as they are, and nothing is computed or kept for them."""
 
 from __future__ import annotations
 
@@ -155,8 +153,9 @@ def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:
 def test_they_keep_their_values_bit_for_bit(
     freeze: tuple[str, ...], names: str, more: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
-    """All others move; there is a state of the optimizer for these alone, and a stop changes
-    nothing.
+    """All others move.
+
+    There is a state of the optimizer for these alone, and a stop changes nothing.
     """
     run(tiny_data, tmp_path / "before", **more, max_steps=1, learning_rate_scale=0.0)
     run(tiny_data, tmp_path / "whole", **more, freeze=freeze)

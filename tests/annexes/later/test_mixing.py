@@ -64,9 +64,7 @@ def test_stages() -> None:
     temperature=st.floats(1.01, 100),
 )
 def test_shares_by_temperature(parts: list[tuple[int, int]], temperature: float) -> None:
-    """p_i is proportional to q_i^(1/T), where q_i is the share by size and weight, and the epoch
-    keeps its size.
-    """
+    """p_i is proportional to q_i^(1/T), q_i the share by size and weight, and the size stays."""
     text = corpus(*((f"part-{i}", size, weight) for i, (size, weight) in enumerate(parts)))
     ((first_epoch, weights),) = mixture(text, temperature, ())
     amounts = np.array([size for size, _ in parts]) * weights

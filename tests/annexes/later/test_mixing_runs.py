@@ -1,6 +1,4 @@
-"""`nmt train --stage` and `--mix-temperature`: what a run says, its length, and that it is resumed
-exactly.
-"""
+"""`nmt train --stage` and `--mix-temperature`: messages, length, and exact resume."""
 
 from __future__ import annotations
 

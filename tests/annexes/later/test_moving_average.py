@@ -69,9 +69,7 @@ def test_it_is_that_of_torch_after_its_first_steps() -> None:
 def test_training_is_as_without_it_and_checkpoints_have_the_average(
     averaged: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """The weights that training goes on from are bit for bit those of a run without it; their
-    average by hand.
-    """
+    """The trained weights are bit for bit a plain run's. Their average is computed by hand."""
     run(tiny_data, tmp_path / "plain")
     plain = [
         checkpoint.load_weights(folder) for folder in checkpoint.checkpoints_of(tmp_path / "plain")
@@ -109,7 +107,7 @@ def test_a_run_resumes_bit_for_bit(
 
 
 def test_validation_is_of_the_average(averaged: Path, tiny_data: Path) -> None:
-    """So it is that of the checkpoint, as `nmt translate` loads it."""
+    """So it is the perplexity of the checkpoint, as `nmt translate` loads it."""
     registry.discover()
     criterion = registry.build(registry.find("criterion", "label_smoothed_cross_entropy").config())
     computing = fast(torch.device("cpu"))

@@ -64,9 +64,7 @@ def test_the_steps_are_those_of_torch() -> None:
 def test_a_step_has_singular_values_near_one(
     rows: int, columns: int, seed: int, size: float
 ) -> None:
-    """And the singular vectors of the gradient, beside the smallest values, which five steps do not
-    reach.
-    """
+    """The singular vectors are the gradient's, except at the smallest values, after five steps."""
     gradient = torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(seed)) * size
     u, values, v = torch.linalg.svd(gradient[0], full_matrices=False)
     diagonal = u.mT @ orthogonalised(gradient)[0].float() @ v.mT
@@ -99,9 +97,7 @@ def test_of_a_transformer_it_trains_the_matrices_of_the_layers(separate: bool) -
 
 
 def test_a_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
-    """With an epoch's end in between, after which updates are larger, and sub-layers that begin
-    with zero.
-    """
+    """An epoch ends in between, later updates are larger, and sub-layers begin with zero."""
     settings = {
         "optimizer": "muon",
         "batch_growth": 3,

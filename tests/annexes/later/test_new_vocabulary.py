@@ -66,7 +66,7 @@ def rows_by_piece(model: Any, task: TranslationTask, name: str, side: str) -> di
 @pytest.mark.parametrize("model", SETTINGS)
 @pytest.mark.parametrize(("before", "after"), [*itertools.product((False, True), repeat=2)])
 def test_rows_are_matched_by_piece(model: str, before: bool, after: bool) -> None:
-    """And all other weights are those of the checkpoint."""
+    """All other weights are the checkpoint's."""
     old, new = task_of("abcdefxyz", "abcdefuvw", before), task_of("zyxcbamn", "wcbapqaz", after)
     config, former = model_of(model, old, 1)
     _, new_model = model_of(model, new, 2)

@@ -84,9 +84,7 @@ def test_capitals_change_both_sides_and_the_rest_the_source_only() -> None:
 
 @given(texts, st.integers(0, 1000))
 def test_typos_keep_words_markup_and_what_is_no_letter(text: str, seed: int) -> None:
-    """A typo changes the length by one at most, and there is one for each 20 characters, where
-    there are letters.
-    """
+    """A typo changes the length by one at most. There is one for each 20 characters of words."""
     noisy = changed("typos", text, seed)
     typos = max(1, len(text) // CHARACTERS_PER_TYPO)
     assert [c for c in noisy if not c.isalpha()] == [c for c in text if not c.isalpha()]

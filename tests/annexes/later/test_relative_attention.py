@@ -31,8 +31,9 @@ def drawn() -> tuple[Tensor, Tensor, Tensor]:
 def by_equations(
     kernel: RelativeAttention, k: int, *qkv: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Equations 3 and 4: e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_z) and z_i = sum over j of alpha_ij
-    (v_j + a^V_ij).
+    """Equations 3 and 4, term by term.
+
+    e_ij = q_i (k_j + a^K_ij)^T / sqrt(d_z) and z_i = sum over j of alpha_ij (v_j + a^V_ij).
     """
     query, key, value = qkv
     z, alpha = torch.zeros_like(value), torch.zeros(B, H, N, N)
@@ -55,7 +56,7 @@ def by_equations(
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("k", [0, 2, 20])
 def test_equations_3_and_4(k: int, causal: bool) -> None:
-    """The weights are those of the keys alone: an identity matrix as values would not give them."""
+    """The weights come from the keys alone: an identity matrix as values would not give them."""
     kernel, (query, key, value), mask = relative(k), drawn(), AttentionMask(causal=causal)
     z, alpha = by_equations(kernel, k, query, key, value, causal=causal)
     torch.testing.assert_close(kernel(query, key, value, mask), z, rtol=1e-4, atol=1e-5)

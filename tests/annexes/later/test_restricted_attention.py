@@ -55,8 +55,9 @@ def banded(query: Tensor, key: Tensor, value: Tensor, r: int, mask: AttentionMas
 def test_it_is_full_attention_with_a_band_mask(
     n: int, r: int, causal: bool, lengths: list[int] | None, seed: int
 ) -> None:
-    """Outputs and gradients; lengths are rarely multiples of the blocks, and padding may hide whole
-    neighbourhoods.
+    """Outputs and gradients.
+
+    Lengths are rarely multiples of the blocks, and padding may hide whole neighbourhoods.
     """
     mask = AttentionMask(None if lengths is None else padding_of(lengths, n), causal)
     our_inputs, their_inputs = drawn(n, seed), drawn(n, seed)

@@ -76,9 +76,7 @@ def test_a_sampled_sentence_has_the_same_text(tiny_data: Path) -> None:
 
 
 def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
-    """The tokens of an update, and the weights of its micro-batches, are of the drawn sentences, on
-    all ranks.
-    """
+    """An update's tokens and micro-batches' weights are of the drawn sentences, on all ranks."""
     task, corpus = opened(tiny_data)
     lengths = corpus.source_lengths, corpus.target_lengths
     both_variants = variants(task, **BOTH)

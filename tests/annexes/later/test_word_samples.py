@@ -1,6 +1,4 @@
-"""Drawn segmentations: of the same text, the same in every process, as SentencePiece's and as
-frequent as defined.
-"""
+"""Drawn segmentations: the same text, the same in every process, as frequent as defined."""
 
 from __future__ import annotations
 
@@ -121,9 +119,7 @@ def drawn(vocabulary: SentencePieces, text: str, amount: float) -> Counter[tuple
 
 
 def test_bpe_leaves_out_merges_with_their_probability() -> None:
-    """`▁ab` is made of `▁ a b` by two merges, the second one of which has nothing to merge without
-    the first one.
-    """
+    """`▁ab` is made of `▁ a b` by two merges. The second has nothing to merge without the first."""
     vocabulary = learned("bpe", 9, ["ab"] * 9)
     merges = set(vocabulary.pieces(range(4, 9))) - set("▁ab")
     assert len(merges) == 2
@@ -163,8 +159,9 @@ def test_unigram_segmentations_are_drawn_by_their_probability_to_a_power(power: 
 
 
 def merged(text: str, scores: dict[str, float], left_out: float, random: Random) -> tuple[str, ...]:
-    """Algorithm 1 of Provilkov et al. 2020, word for word: each pair is drawn anew before each
-    merge.
+    """Algorithm 1 of Provilkov et al.
+
+    2020, word for word: each pair is drawn anew before each merge.
     """
     pieces = list(text)
     while pairs := [
@@ -201,9 +198,7 @@ def test_bpe_draws_as_often_as_the_algorithm_of_the_paper(left_out: float) -> No
 
 
 def test_sentencepiece_draws_as_often_from_a_unigram_model() -> None:
-    """Its seeds are out of our hands, so the bound is so wide that chance does not cross it in a
-    lifetime.
-    """
+    """SentencePiece's seeds cannot be set, so the bound is too wide to be crossed by chance."""
     vocabulary = learned("unigram", 40)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
     settings = {"out_type": str, "enable_sampling": True, "alpha": 0.3, "nbest_size": -1}

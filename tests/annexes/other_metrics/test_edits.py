@@ -1,6 +1,4 @@
-"""Exact match, error rates and top-k accuracy: closed forms, properties, and the figures of
-official evaluators.
-"""
+"""Exact match, error rates and top-k accuracy: closed forms, and figures of official evaluators."""
 
 from __future__ import annotations
 
@@ -130,8 +128,9 @@ def test_published_accuracy_of_code(name: str, accuracy: float, shared_data: Pat
 
 
 def test_exact_match_of_reactions(shared_data: Path) -> None:
-    """35.67 is the share of equal strings. The published 37.47 compares molecules, which needs a
-    chemist's library.
+    """35.67 is the share of equal strings.
+
+    The published 37.47 compares molecules, which needs a chemist's library.
     """
     name = "tasks/retrosynthesis/official/lstm-beam_1_test_results.gz"
     sections = itertools.islice(read(shared_data / name), 5016)

@@ -1,6 +1,4 @@
-"""Exact match and error rates beside the figures that the evaluators of shared tasks printed for
-the same tables.
-"""
+"""Exact match and error rates beside the figures that shared tasks' evaluators printed."""
 
 from __future__ import annotations
 
@@ -53,8 +51,9 @@ def test_words_and_phones_of_spelling_to_phones(language: str, folder: Path) -> 
 
 
 def test_the_evaluator_of_phones_counts_a_missing_beginning_once(folder: Path) -> None:
-    """Its table of edits begins with 1 in every place, not with 1, 2, 3. `per` is the Levenshtein
-    distance.
+    """Its table of edits begins with 1 in every place, not with 1, 2, 3.
+
+    `per` is the Levenshtein distance.
     """
     table = "g2p.missing-beginning.tsv"
     gold, outputs = columns(folder / table)

@@ -1,4 +1,7 @@
-"""The automaton accepts exactly the trees within the limits, without dead ends; the masks equal it."""
+"""The automaton accepts exactly the trees within the limits, without dead ends.
+
+The masks equal it.
+"""
 
 from __future__ import annotations
 

@@ -51,9 +51,11 @@ def test_equals_the_real_program(
 
 
 def test_equals_the_official_sample(shared_data: Path) -> None:
-    """The sample was printed by an older EVALB: without F-measure, with words of sentences in
-    error, and a count of sentences in place of the total of crossing brackets. Nothing else may
-    differ."""
+    """The sample was printed by an older EVALB. Nothing else may differ.
+
+    It has no F-measure, has words of sentences in error, and counts sentences where the new one
+    totals crossing brackets.
+    """
     folder = shared_data / "evalb" / "sample"
     our_lines = evalb_output(scored(folder, "sample", "sample.prm")).split("\n")
     their_lines = (folder / "sample.rsl").read_text("utf-8").split("\n")
@@ -126,8 +128,9 @@ def test_brackets_that_count(test: str, gold: str, matched: str) -> None:
 
 
 def test_without_labels_each_bracket_matches_one_of_the_same_span() -> None:
-    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2. TOP is deleted either
-    way.
+    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2.
+
+    TOP is deleted either way.
     """
     gold = "(TOP (S (NP (NP (A a) (B b))) (C c)))"
     test = "(TOP (S (VP (A a) (X (B b))) (C c)))"
@@ -182,8 +185,9 @@ TWO = "(S1 (S ({} ') (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark)) ('' ')))"
     ],
 )
 def test_quotes_are_restored(test: str, gold: str, parameters: Parameters, expected: str) -> None:
-    """A quote deleted in one tree only is restored; brackets and later quotes move. The figures for
-    NEW are EVALB's.
+    """A quote deleted in one tree only is restored.
+
+    Brackets and later quotes move. The figures for NEW are EVALB's.
     """
     assert row(test, gold, parameters) == expected
 

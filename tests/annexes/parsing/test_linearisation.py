@@ -1,5 +1,6 @@
-"""Trees to symbols and back: exact for every tree of three treebanks and for random trees; repair
-of any sequence.
+"""Trees to symbols and back: exact for every tree of three treebanks and for random trees.
+
+Repair of any sequence.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ def read_back(symbols: list[str], words: list[str], form: Linearisation) -> Tree
     ],
 )
 def test_every_tree_of_the_treebanks_round_trips(shared_data: Path, name: str, count: int) -> None:
-    """In both forms, exactly (except for tags that are not written); and the grammar allows each of
-    them.
+    """In both forms, exactly (except for tags that are not written).
+
+    And the grammar allows each of them.
     """
     trees = [placed.tree for placed in read_clean_trees(shared_data / "trees" / f"{name}.gz")]
     assert len(trees) == count

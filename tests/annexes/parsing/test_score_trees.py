@@ -77,8 +77,9 @@ def test_the_table_is_the_real_programs(shared_data: Path, nmt: Nmt) -> None:
 
 
 def test_too_many_errors_stop(shared_data: Path, nmt: Nmt) -> None:
-    """As the real program: the table up to there, exit code 1, no summary; with --json nothing at
-    all.
+    """As the real program: the table up to there, exit code 1, no summary.
+
+    With --json nothing at all.
     """
     folder = shared_data / "evalb"
     files = (folder / "SHARE_craftdev_err.tst", "--ref", folder / "SHARE_craftdev_err.gld")

@@ -44,7 +44,7 @@ def test_a_line_that_is_not_one_tree_is_an_error(line: str) -> None:
     [("craft.dev.mrg.gz", 2780), ("genia.dev.ptb.gz", 1361), ("gum.ccby-genres.ptb.gz", 4636)],
 )
 def test_real_treebanks(shared_data: Path, name: str, trees: int) -> None:
-    """All words of the file but the traces are read; cleaning is idempotent."""
+    """All words of the file but the traces are read. Cleaning is idempotent."""
     path = shared_data / "trees" / name
     count = 0
     words: list[str] = []

@@ -29,7 +29,7 @@ def test_the_ranks_compute_their_parts_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_parts_are_of_the_files_as_they_are_now(tmp_path: Path) -> None:
-    """The parts of a killed command are not joined with those of another text or another glossary."""
+    """The parts of a killed command are not joined with parts of another text or glossary."""
     names = "in", "prefixes", "words", "terms"
     source, prefixes, words, terms = (tmp_path / name for name in names)
     options = TranslateCommandOptions(

@@ -89,7 +89,10 @@ def test_the_source_distribution_is_the_checkout(tmp_path: Path) -> None:
 
 
 def built(kind: str, folder: Path) -> str:
-    """Build the wheel or the source distribution of a copy of the checkout; return its file's name."""
+    """Build the wheel or the source distribution of a copy of the checkout.
+
+    Return its file's name.
+    """
     copy = folder / "checkout"
     shutil.copytree(
         ROOT,

@@ -1,5 +1,6 @@
-"""The data, the safety and the command of the attention page; tests/integration opens it in a
-browser.
+"""The data, the safety and the command of the attention page.
+
+Tests/integration opens it in a browser.
 """
 
 from __future__ import annotations

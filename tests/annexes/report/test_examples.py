@@ -27,8 +27,9 @@ run = partial(tiny_run.run, max_steps=10, save_every=2)
 def test_examples_are_shown_and_recorded(
     nmt: Nmt, tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """At each validation, the same sentences, without a score of the others. A stopped run has the
-    same ones.
+    """At each validation, the same sentences, without a score of the others.
+
+    A stopped run has the same ones.
     """
     run(tiny_data, tmp_path / "run", show=2, max_steps=4)
     shown = capfd.readouterr().err

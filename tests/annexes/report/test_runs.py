@@ -50,8 +50,9 @@ def test_a_run_that_has_not_ended_has_the_figures_of_its_last_line(copy: Path) -
 
 @pytest.mark.parametrize("best_by", ["loss", "perplexity"])
 def test_a_run_that_has_not_ended_has_the_figures_of_the_summary(copy: Path, best_by: str) -> None:
-    """All but where the device's rates come from. Of a measure other than the loss, the highest is
-    the best.
+    """All but where the device's rates come from.
+
+    Of a measure other than the loss, the highest is the best.
     """
     summary = json.loads((copy / "summary.json").read_text())
     (copy / "summary.json").unlink()

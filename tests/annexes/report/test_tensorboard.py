@@ -22,8 +22,9 @@ Points = dict[tuple[str, int], float]
 
 
 def points(out: Path) -> Points:
-    """The values by tag and step, of all files as they are; TensorBoard itself hides some that are
-    repeated.
+    """The values by tag and step, of all files as they are.
+
+    TensorBoard itself hides some that are repeated.
     """
     curves: Points = {}
     counts: Counter[tuple[str, int]] = Counter()
@@ -56,7 +57,7 @@ def test_every_figure_is_there_once(tiny_data: Path, tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_has_no_point_twice(tiny_data: Path, tmp_path: Path) -> None:
-    """It has lost its last checkpoint, so it repeats two steps; the flag may be given only then."""
+    """It has lost its last checkpoint, so it repeats two steps. The flag may be given only then."""
     for first in (True, False):
         out = tmp_path / str(first)
         run(tiny_data, out, tensorboard=first, max_steps=4)

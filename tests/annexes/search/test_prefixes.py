@@ -160,7 +160,7 @@ def test_the_limit_has_room_for_the_prefix(
 
 
 def spelled(rest: str) -> Mapping[int, str]:
-    """A vocabulary of letters: the id of the n-th is 3 + n; 8 is `ab`."""
+    """A vocabulary of letters: the id of the n-th is 3 + n. 8 is `ab`."""
     if not rest:
         return {}
     letter = {EOS + 1 + "abcd".index(rest[0]): rest[1:]}

@@ -177,8 +177,9 @@ def test_a_line_has_the_same_samples_alone_and_in_any_batch(
 def test_many_samples_are_drawn_some_at_a_time(
     toy: Callable[..., Any], padded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A state of the decoder grows with the square of its hypotheses. The samples are those of one
-    large state.
+    """A decoder's state grows with the square of its hypotheses.
+
+    The samples are the same as from one large state.
     """
     model, search, limits = toy(9, 1), SearchSettings(nbest=150), [3, 9, 4, 12, 1]
     some = sample(model, padded(SOURCES), limits, search, sampling(), LINES)

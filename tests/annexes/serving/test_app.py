@@ -182,9 +182,7 @@ def test_texts_that_are_not_split_are_as_many_as_max_texts(served: Callable[...,
 def test_a_web_page_must_say_that_it_sends_json(
     served: Callable[..., None], content_type: str, code: int
 ) -> None:
-    """Browsers ask a server before a page of another one may send this type, and send others
-    without asking.
-    """
+    """Browsers ask before another server's page may send this type. Others they just send."""
 
     async def scenario(new: Callable[[], Any]) -> None:
         client = new()

@@ -112,7 +112,7 @@ def test_an_error_is_that_of_its_batch_alone(backwards: Any) -> None:
 
 
 def test_every_text_gets_its_own_answer(backwards: Any) -> None:
-    """Requests of all sizes, some of which leave; three batches at a time."""
+    """Requests of all sizes, some of which leave. Three batches at a time."""
     draw = random.Random(3)
     requests = [[f"{request}-{n}" for n in range(draw.randrange(6))] for request in range(300)]
 

@@ -1,5 +1,6 @@
-"""The socket and the connections. The server itself is tested as a process:
-tests/integration/test_serve.py.
+"""The socket and the connections.
+
+The server itself is tested as a process: tests/integration/test_serve.py.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
 def connected(scenario: Callable[[Open], Awaitable[None]], **options: Any) -> None:
-    """Run a scenario, which gets a function that opens a connection to a server with these options
-    of uvicorn.
-    """
+    """Run a scenario with a function that connects to a server with these options of uvicorn."""
 
     async def run() -> None:
         app = PlainTextResponse("hello")

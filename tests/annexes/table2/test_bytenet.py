@@ -1,6 +1,4 @@
-"""ByteNet against the equations of its paper, in loops over positions and channels, and counts by
-hand.
-"""
+"""ByteNet against its paper's equations, in loops over positions and channels, and counts."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def reference(model: ByteNet, source: list[int], target: list[int], columns: int
 
 
 def test_the_equations_of_the_paper() -> None:
-    """Targets longer and shorter than the columns of their sources, 6 and 2 and 9 columns in one
-    batch.
-    """
+    """Targets longer and shorter than their sources' columns: 6, 2 and 9 columns in one batch."""
     model = small_model()
     sources = [[5, 6, 7, 8, 3], [9, 3], [4, 5, 6, 7, 8, 9, 10, 3]]
     targets = [[2, 10, 11, 12, 13, 14, 15, 16, 17], [2, 13, 14, 15], [2, 4]]
@@ -110,7 +106,10 @@ def test_a_sentence_has_as_many_columns_in_a_batch_as_alone(
 
 
 def test_the_defaults_are_the_model_of_section_6() -> None:
-    """d = 800, 30 blocks on each side, kernel 3, dilations 1, 2, 4, 8, 16; weights counted by hand."""
+    """d = 800, 30 blocks on each side, kernel 3, dilations 1, 2, 4, 8, 16.
+
+    Weights counted by hand.
+    """
     fields = {"num_layers", "d_model", "kernel", "max_dilation"}
     assert not fields & PRESETS["bytenet_paper"].differs.keys()
     config = ByteNetConfig()

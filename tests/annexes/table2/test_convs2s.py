@@ -1,6 +1,4 @@
-"""ConvS2S against its equations, written as loops over positions, and against PyTorch's counter of
-operations.
-"""
+"""ConvS2S against its equations in loops over positions, and PyTorch's counter of operations."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def linear(layer: Any, x: Tensor) -> Tensor:
 
 
 def block(layer: Any, states: list[Tensor], before: int) -> list[Tensor]:
-    """v(W [h_(i - before), ...] + b) of section 3.2 for every position i, with zeros around the
-    sentence.
-    """
+    """v(W [h_(i - before), ...] + b) of section 3.2 for every i, with zeros around the sentence."""
     results = []
     for i in range(len(states)):
         places = range(i - before, i - before + layer.convolution.kernel)
@@ -103,7 +99,7 @@ def reference(model: ConvS2S) -> Tensor:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_it_is_what_the_equations_say(tied: bool) -> None:
-    """The gradient, too, but that of the encoder is divided by twice the two attentions."""
+    """The gradient too, but the encoder's is divided by twice the two attentions."""
     model = small_model(tie_embeddings=tied)
     parameters = dict(model.named_parameters())
     expected = reference(model)

@@ -37,8 +37,9 @@ def model() -> DeepAtt:
 
 
 class Equations:
-    """Logits, with a loop for each of the model's sums; the products are those of the paper, each
-    computed once.
+    """Logits, with a loop for each of the model's sums.
+
+    The products are the paper's, each computed once.
     """
 
     def __init__(self, model: DeepAtt) -> None:
@@ -49,8 +50,9 @@ class Equations:
         return torch.nn.functional.linear(x, self.weights[f"{layer}.cells.weight_ih_l0"])
 
     def half(self, f: Tensor) -> Tensor:
-        """The first half, where cell's input and input gate come first; PyTorch's order is i, f, g,
-        o.
+        """The first half, where cell's input and input gate come first.
+
+        PyTorch's order is i, f, g, o.
         """
         i, _, g, _ = f.chunk(4)
         return torch.cat([g, i])
@@ -124,7 +126,7 @@ def test_operations_are_those_of_the_equations(model: DeepAtt) -> None:
 
 
 def test_sizes_of_the_paper() -> None:
-    """Section 4.2: widths of 256 and 512; c_t has 1280 elements."""
+    """Section 4.2: widths of 256 and 512. C_t has 1280 elements."""
     model = built("deep_att", vocabulary=80_000, device="meta")
     d, c, e = 512, 1280, 256
     assert model.config.d_context == c

@@ -37,9 +37,7 @@ NLTK = [
     ([6, 5, 5, 6, 5, 5, 6, 4, 6], [6, 5, 5, 6, 5, 5, 6, 4, 4, 6], 0.8235294117647058),
     ([4, 6, 5, 4, 4, 5, 4], [4, 6, 4, 5, 4, 4, 5, 4], 0.6538461538461539),
 ]
-"""Output, target, and what `nltk.translate.gleu_score.sentence_gleu` of NLTK 3.10.4 returned for
-them.
-"""
+"""Output, target, and the sentence_gleu of nltk.translate.gleu_score (NLTK 3.10.4)."""
 
 
 def transformer(dropout: float = 0.0) -> Any:
@@ -84,9 +82,7 @@ def outcomes(limit: int) -> list[list[int]]:
 
 
 def probabilities(model: Any, source: list[int], outputs: list[list[int]]) -> Tensor:
-    """P(Y | X) of each output by the full pass, one by one, where padding and BOS have no
-    probability.
-    """
+    """P(Y | X) of each output by the full pass, where padding and BOS have no probability."""
     values = []
     for output in outputs:
         logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *output[:-1]]]))[0]
@@ -151,9 +147,7 @@ def test_samples_are_a_batch_like_any_other() -> None:
 
 
 class Script:
-    """A `Decodable` that says a given sentence for each first source id, and checks that its rows
-    stay together.
-    """
+    """A `Decodable` that says a given sentence for each first source id, and checks its rows."""
 
     vocabulary_size = 300
 
@@ -184,7 +178,7 @@ class ScriptState:
 
 
 def test_samples_end_and_are_cut() -> None:
-    """Sentences leave in any order; the tokens are in all blocks of the vocabulary."""
+    """Sentences leave in any order. The tokens are in all blocks of the vocabulary."""
     sentences = {7: [299, 130, EOS], 8: [EOS], 9: [11, 12, 13, 14, 15, EOS], 10: [5, 6, 7, EOS]}
     source = torch.tensor([[9, EOS], [7, EOS], [8, EOS], [10, EOS]])
     samples = draw(Script(sentences), source, torch.tensor([4, 9, 9, 9]), 3)
@@ -239,7 +233,7 @@ def test_samples_are_drawn_in_the_type_of_the_products(monkeypatch: pytest.Monke
 
 
 def test_gleu_is_nltks() -> None:
-    """It is symmetric, as the paper says; without tokens there is no reward."""
+    """It is symmetric, as the paper says. Without tokens there is no reward."""
     for output, target, expected in [*NLTK, ([], [4], 0.0), ([], [], 0.0)]:
         assert gleu(ngrams(output), ngrams(target)) == pytest.approx(expected)
         assert gleu(ngrams(target), ngrams(output)) == pytest.approx(expected)

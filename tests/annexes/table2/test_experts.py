@@ -1,5 +1,6 @@
-"""The mixture of experts, against the equations of Shazeer et al. 2017 for one token and expert at
-a time.
+"""The mixture of experts, against the equations of Shazeer et al.
+
+2017 for one token and expert at a time.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def test_the_load_is_a_sum_of_normal_probabilities() -> None:
 def test_the_loss_is_that_of_importance_and_load(
     per_token: int, load_weight: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equations 6, 7 and 11; each expert has each token if there are no more."""
+    """Equations 6, 7 and 11. Each expert has each token if there are no more."""
     layer, x, noise = (
         small_experts(per_token, load_loss=load_weight),
         torch.randn(N, D),
@@ -169,8 +170,9 @@ def test_the_host_waits_for_no_number_in_training() -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("ends", [[3, 3, 7], [0, 7, 7]])
 def test_products_of_groups_are_those_of_each_group(ends: list[int], precision: str) -> None:
-    """To the last bit on a CPU, with gradients; also for widths that torch's grouped product
-    refuses.
+    """To the last bit on a CPU, with gradients.
+
+    Also for widths that torch's grouped product refuses.
     """
     for inputs, outputs in ((8, 16), (5, 6)):
         rows, weights = (
@@ -192,17 +194,16 @@ def test_products_of_groups_are_those_of_each_group(ends: list[int], precision: 
 
 
 def of_groups(weights: Tensor, counts: Tensor) -> tuple[Tensor, ...]:
-    """A rank's rows, the outputs, and the gradients of rows and weights, where all ranks have all
-    groups.
-    """
+    """A rank's rows, outputs and gradients of rows and weights, where all ranks have all groups."""
     rows = torch.arange(counts.sum() * 8.0).view(-1, 8).cos().requires_grad_()
     outputs = grouped_product(rows, weights, counts.cumsum(0).int())
     return rows, outputs, *torch.autograd.grad(outputs.square().sum(), (rows, weights))
 
 
 def rank_of_exchange(rank: int, size: int, store: Path, precision: str) -> None:
-    """Compares a rank's exchange with the products of all groups. A rank may have no rows, and a
-    group none.
+    """Compares a rank's exchange with the products of all groups.
+
+    A rank may have no rows, and a group none.
     """
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
@@ -232,8 +233,9 @@ def rank_of_exchange(rank: int, size: int, store: Path, precision: str) -> None:
 def test_groups_of_several_ranks_are_those_of_one(
     size: int, precision: str, tmp_path: Path
 ) -> None:
-    """The outputs and the gradients of rows are the same to the last bit; those of weights add up
-    over the ranks.
+    """The outputs and the gradients of rows are the same to the last bit.
+
+    Those of weights add up over the ranks.
     """
     fork = multiprocessing.get_context("fork")  # importing torch takes seconds
     arguments = [(rank, size, tmp_path / "store", precision) for rank in range(size)]

@@ -1,6 +1,4 @@
-"""GNMT against the equations of its paper, in loops over time and layers, and against published
-figures.
-"""
+"""GNMT against its paper's equations, in loops over time and layers, and published figures."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def lstm(layer: LSTM, inputs: list[Tensor]) -> list[Tensor]:
 
 @torch.no_grad()
 def reference(model: GNMT, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
-    """The output of the decoder for one sentence and its attention weights, by section 3 and Figure
-    1.
-    """
+    """The decoder's output and attention weights for one sentence, by section 3 and Figure 1."""
     x = [model.source_embedding.weight[word] for word in source]
     from_right = lstm(model.from_right, x[::-1])[::-1]
     x = [torch.cat(pair) for pair in zip(lstm(model.from_left, x), from_right, strict=True)]

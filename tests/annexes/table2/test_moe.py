@@ -1,6 +1,4 @@
-"""The MoE model, against the description of appendix E written out in loops, and the paper's own
-figures.
-"""
+"""The MoE model against appendix E written out in loops, and the paper's own figures."""
 
 from __future__ import annotations
 
@@ -92,8 +90,9 @@ def test_it_is_the_network_of_appendix_e(model: MoE) -> None:
 
 
 def test_the_figures_of_the_paper() -> None:
-    """Table 3: 8.7 billion parameters and 85 million multiply-adds a step; appendix E: 2 million in
-    an expert.
+    """Table 3: 8.7 billion parameters and 85 million multiply-adds a step.
+
+    Appendix E: 2 million in an expert.
     """
     model = built("moe", vocabulary=32_000, device="meta")
     assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(

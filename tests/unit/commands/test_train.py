@@ -1,6 +1,4 @@
-"""`nmt train` up to its loop: what it shows, what it refuses, and what a checkpoint says of the
-run.
-"""
+"""`nmt train` up to its loop: what it shows, what it refuses, and what a checkpoint says."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ def test_presets_by_name(train: Run) -> None:
 
 
 def test_a_dry_run_without_data(train: Run) -> None:
-    """Five fields by their names; the numbers by hand."""
+    """Five fields by their names. The numbers by hand."""
     report = figures(train, "--vocab-size", 1000, "--preset", "transformer_base", "--num-layers", 1)
     assert report["preset"] == "transformer_base"
     attention, network = 4 * 512 * 512, 2 * 512 * 2048 + 2048 + 512
@@ -69,9 +67,7 @@ def test_a_dry_run_without_data(train: Run) -> None:
 
 
 def test_a_dry_run_with_data(train: Run, tiny_data: Path) -> None:
-    """The plan covers the corpus, and the count is that of the model that would be trained; nothing
-    is written.
-    """
+    """The plan covers the corpus and counts the model that would be trained. Nothing is written."""
     before = sorted(tiny_data.rglob("*"))
     report = figures(train, tiny_data, *TINY)
     assert report["sentences"] == 900
@@ -293,8 +289,9 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
 
 @pytest.fixture(scope="module")
 def halves(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The training text of `tiny_data` in two directories with its vocabulary; the second has its
-    validation set.
+    """The training text of `tiny_data` in two directories with its vocabulary.
+
+    The second has its validation set.
     """
     folder = tmp_path_factory.mktemp("halves")
     for language in ("en", "de"):

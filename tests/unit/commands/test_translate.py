@@ -341,7 +341,7 @@ def read_until(descriptor: int, wanted: bytes, after: bytes = b"") -> bytes:
 def test_progress_is_shown_unless_the_terminal_shows_translations(
     tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    """A bar if stderr is a terminal and stdout a file; none if stdout is that terminal too."""
+    """A bar if stderr is a terminal and stdout a file. None if stdout is that terminal too."""
     for flags, expected in ((("--output", str(tmp_path / "out")), True), ((), False)):
         controller, terminal = pty.openpty()
         (tmp_path / "in").write_text("abc\n" * 50)

@@ -36,7 +36,10 @@ def written(
 def test_alignments_are_a_line_for_each_output(
     tiny_checkpoint: Path, tmp_path: Path, nbest: int
 ) -> None:
-    """Those of the API, compressed by the name; an empty line has none. The outputs do not change."""
+    """Those of the API, compressed by the name.
+
+    An empty line has none. The outputs do not change.
+    """
     lines = ["abc  de", "", "hg", "fgh a b" * 9]
     content = "\n".join(lines).encode() + b"\n"
     options: Any = {"nbest": nbest, "max_source_length": 20}

@@ -1,4 +1,4 @@
-"""`nmt translate --markup, --protect and --glossary`: the same outputs, with what must be in them."""
+"""`nmt translate --markup, --protect and --glossary`: the same outputs, with the spans in them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Repairs of malformed outputs are reported and drawings are complete: in a stream of lines and
-interactively.
-"""
+"""Repairs of malformed outputs are reported, and drawings are complete, in both modes."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ def output(text: str, **repairs: int) -> Output:
 def translate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
-    """Run `nmt translate` on two lines with the given outputs; return standard error."""
+    """Run `nmt translate` on two lines with the given outputs. Return standard error."""
 
     def run(*outputs: Output) -> str:
         monkeypatch.setattr(

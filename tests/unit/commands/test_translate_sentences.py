@@ -14,8 +14,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def translate(nmt: Run, tiny_checkpoint: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Return the lines of output of `nmt translate --split-sentences`, unless there is an error;
-    and stderr.
+    """Return the lines of output of `nmt translate --split-sentences`, unless there is an error.
+
+    And stderr.
     """
 
     def run(content: str, *flags: str, split: bool = True) -> tuple[list[str], str]:

@@ -104,7 +104,10 @@ def test_a_batch_grows_over_some_epochs(
 def test_the_plan_is_a_function_of_seed_and_epoch(
     pairs: list[tuple[int, int]], position: int
 ) -> None:
-    """And its end is the same without its beginning. The last update of an epoch is known as such."""
+    """And its end is the same without its beginning.
+
+    The last update of an epoch is known as such.
+    """
     epochs = {epoch: updates(plan(pairs, 100), epoch) for epoch in (2, 3)}
     expected = [
         (epoch, place, update, place == len(updates_of_epoch) - 1)
@@ -143,8 +146,9 @@ def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(
 def test_fractions_use_every_sentence_in_turn(
     parts: list[tuple[int, float]], later: list[float]
 ) -> None:
-    """Over any number of epochs, each as often as any other of its part, or once more; in two
-    stages.
+    """Over any number of epochs, each as often as any other of its part, or once more.
+
+    In two stages.
     """
     ends = list(itertools.accumulate(size for size, _ in parts))
     stages = {0: [weight for _, weight in parts], 3: later[: len(parts)]}
@@ -216,7 +220,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 @given(pairs=pairs_of_lengths, most=st.integers(1, 9))
 def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most: int) -> None:
-    """As many as there may be, where the tokens do not limit it: all updates but the last are full."""
+    """Where tokens do not limit it, an update has the most sentences, except the last one."""
     batch_plan = BatchPlan(*np.array(pairs).T, 1_000_000, 1, batch_sentences=8 * most)
     sizes = [len(update) for update in batch_plan.epoch(0)]
     assert sum(sizes) == len(pairs)

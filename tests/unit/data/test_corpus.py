@@ -1,4 +1,4 @@
-"""What is written is read back; damaged files are errors."""
+"""What is written is read back. Damaged files are errors."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def write(
     size: int = 65536,
     batch: int = 3,
 ) -> Path:
-    """A data folder with one split, written in batches of `batch` pairs; raw line i is "source
-    i\x85".
+    """A data folder with one split, written in batches of `batch` pairs.
+
+    Raw line i is "source i ".
     """
     folder.mkdir(exist_ok=True)
     with CorpusWriter(folder, split, (size, size)) as writer:

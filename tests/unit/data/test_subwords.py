@@ -1,6 +1,4 @@
-"""Every kind of vocabulary gives back what it was given, and never lets text pass for a special
-symbol.
-"""
+"""Every kind of vocabulary gives back its input, and lets no text pass for a special symbol."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 LETTERS = "abcdeäß <>/s0x\t\x85\u2028\u00a0\u200b\u0301😀中\x01⁇"
-"""What the vocabularies below have seen: special symbols can be spelled with them, and odd white
-space is there.
-"""
+"""What the vocabularies below have seen: letters of the special symbols, and odd white space."""
 
 LINES = [
     *(
@@ -154,8 +150,9 @@ def test_errors_of_the_text_are_raised() -> None:
 
 
 def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
-    """SentencePiece's trainer leaves out every line with U+2585; the rest of such a line is learned
-    all the same.
+    """SentencePiece's trainer leaves out every line with U+2585.
+
+    The rest of such a line is learned all the same.
     """
     vocabulary = subwords.learn([*LINES, "Ж\u2585Ж"], LearningOptions("bpe", 61))
     assert UNK not in vocabulary.encode("Ж")
@@ -164,9 +161,7 @@ def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
 @pytest.mark.parametrize("kind", subwords.KINDS)
 @pytest.mark.parametrize("name", [*SPECIAL_SYMBOLS, "<0x4F>"])
 def test_names_of_special_symbols_are_text(kind: str, name: str) -> None:
-    """SentencePiece's trainer cuts its own pieces out of the text, so it would not see these
-    characters.
-    """
+    """SentencePiece's trainer cuts its own pieces out of the text, and would not see these."""
     line = f"{name} ab {name} ba a{name}"
     vocabulary = subwords.learn([line] * 5, LearningOptions(kind, 4 + len(set(line))))
     assert not special(vocabulary.encode(line))
@@ -184,9 +179,7 @@ def test_names_of_bytes_are_text_too(kind: str) -> None:
 
 
 def test_word_pieces_are_the_longest_that_match() -> None:
-    """Merging would give another result: 'ab', 'c' and 'd' are pieces, but the longest match takes
-    'abc' first.
-    """
+    """Merging would differ: 'ab', 'c' and 'd' are pieces, but the longest match is 'abc'."""
     vocabulary = WordPieces(
         [*SPECIAL_SYMBOLS, "▁", "▁a", "▁ab", "▁abc", "bcd", "a", "b", "c", "d", "ab", "cd"]
     )

@@ -142,7 +142,7 @@ def test_of_several_joiners_the_first_stays() -> None:
 
 @pytest.mark.parametrize("repeated", ["\u0301", "\u180b", "\u200d", "\u0651\u200d"])
 def test_a_long_line_of_marks_takes_no_longer_than_its_length(repeated: str) -> None:
-    """The time of 100,000 marks was four minutes; it is 0.1 s."""
+    """The time of 100,000 marks was four minutes. It is 0.1 s."""
     line = "e" + repeated * 100_000
     start = time.process_time()
     unicode.normalised([line], "nmt_nfkc")
@@ -161,8 +161,9 @@ def test_normalising_twice_is_normalising_once(line: str) -> None:
 
 @pytest.mark.parametrize("rule", ["nmt_nfkc", "nfkc"])
 def test_no_rule_applies_to_the_lines_that_are_left_alone(rule: str) -> None:
-    """A line changes only where the left side of a rule stands in it; none is made of these
-    characters alone.
+    """A line changes only where the left side of a rule stands in it.
+
+    None is made of these characters alone.
     """
     rules = dict(sentencepiece.SentencePieceNormalizer(rule_name=rule).Decompile())
     assert len(rules) > 10_000

@@ -15,7 +15,7 @@ from nmt_cli.registry import option
 
 
 class Bracket(Around):
-    """Divides a line after each of its signs, and writes brackets around the outputs of the parts."""
+    """Divides a line after each of its signs, and writes brackets around the parts' outputs."""
 
     def __init__(self, sign: str, order: int, **attributes: Any) -> None:
         self.sign, self.order, self.name = sign, order, f"--{sign}"

@@ -46,9 +46,7 @@ def greedy(model: Any, source: Tensor, limit: int) -> tuple[list[int], list[floa
 def plain_beam_search(
     model: Any, source: Tensor, limit: int, beam: int, alpha: float
 ) -> list[tuple[float, list[int]]]:
-    """The definition, in lists: the best `beam` that do not end stay live, and ends among the best
-    `beam` count.
-    """
+    """The definition in lists: the best `beam` without an end stay, and ends among them count."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     ended = []
     for length in range(1, limit + 2):
@@ -241,9 +239,7 @@ class Uniform:
 
 
 def test_a_hypothesis_at_its_limit_may_still_win_by_the_length_of_its_end(padded: Any) -> None:
-    """The empty output is likelier; |Y| counts EOS, so an output of one token has the length 2,
-    which outweighs it.
-    """
+    """The empty output is likelier. |Y| counts EOS, so one token has the length 2, which wins."""
 
     class AfterFiveTheEnd(Uniform):
         def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:

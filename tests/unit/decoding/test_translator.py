@@ -31,7 +31,10 @@ ALPHABET = "abcdefgh"
 
 
 class LetterTask(Task):
-    """Letters to letters; anything else is unknown. It has no methods for preparing and training."""
+    """Letters to letters.
+
+    Anything else is unknown. It has no methods for preparing and training.
+    """
 
     name = "letters"
     source_vocabulary_size = target_vocabulary_size = EOS + 1 + len(ALPHABET)

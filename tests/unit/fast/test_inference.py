@@ -1,6 +1,4 @@
-"""The caches of decoding: who sees which column, what is copied, and when the columns that nobody
-sees leave.
-"""
+"""The caches of decoding: which columns are seen and copied, and when unseen columns leave."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ def columns(state: TransformerState) -> list[list[list[int]]]:
 
 
 def contents(state: TransformerState) -> list[Tensor]:
-    """Copies of the caches' columns in use; the memory of the others is anything."""
+    """Copies of the caches' columns in use. The memory of the others is anything."""
     used = [cache[:, :, : state.mask.size(2)] for cache in state.target]
     return [tensor.clone() for tensor in (*state.source, *used)]
 
@@ -116,9 +114,7 @@ def test_a_hypothesis_sees_its_own_past(build: Build) -> None:
 
 
 def test_columns_that_nobody_sees_leave_a_full_cache(build: Build) -> None:
-    """All hypotheses continue the same one each time, so that of the last step's columns one is
-    seen.
-    """
+    """All hypotheses continue the same one each time, so one column of the last step is seen."""
     decodable, steps, width = FrozenTransformer(build().eval()), 150, 4
     state = decodable.start(SOURCE[:1]).select(torch.zeros(1, width, dtype=torch.long))
     sizes = []
@@ -208,9 +204,7 @@ def test_a_kernel_that_extends_full_attention_is_used(build: Build) -> None:
 def test_dtype_reaches_every_layer(
     build: Build, dtype: str, gated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each layer: two products of self-attention, two or three of feed-forward, three of
-    cross-attention.
-    """
+    """Each layer has two products of self-attention, two or three of feed-forward, 3 of cross."""
     asked: list[str] = []
 
     def watched(*arguments: Any, dtype: str = "float32", **_: Any) -> Any:

@@ -45,7 +45,7 @@ def padded(lengths: list[int]) -> Packing:
 def test_it_is_attention_within_each_sentence(
     kernel: str, causal: bool, lengths: list[int]
 ) -> None:
-    """The outputs and the gradients of the real tokens; the filler is finite."""
+    """The outputs and the gradients of the real tokens. The filler is finite."""
     torch.manual_seed(0)
     attention, n = MultiHeadAttention(16, 2, 8, 8, KERNELS[kernel]), sum(lengths)
     x = torch.randn(128, 16, requires_grad=True)
@@ -61,8 +61,9 @@ def test_it_is_attention_within_each_sentence(
 
 
 def test_it_attends_to_another_text() -> None:
-    """Queries and keys have the same sentences in a bin, of other lengths; the keys may have no
-    filler.
+    """Queries and keys have the same sentences in a bin, of other lengths.
+
+    The keys may have no filler.
     """
     torch.manual_seed(0)
     attention = MultiHeadAttention(16, 2, 8, 8, FullAttention(), cross=True)

@@ -96,8 +96,9 @@ class ProductTypes(TorchDispatchMode):
 
 
 def test_under_autocast_every_product_is_in_low_precision() -> None:
-    """Also if the hidden states are float32, as after layer normalisation; sums and gradients are
-    float32.
+    """Also if the hidden states are float32, as after layer normalisation.
+
+    Sums and gradients are float32.
     """
     hidden, weight, targets = drawn(11)
     expected = SMALL(hidden, weight, targets, 0.1)[0]
@@ -158,9 +159,7 @@ def test_padding_is_left_out_before_the_projection() -> None:
 
 
 def test_under_autocast_the_loss_is_summed_in_float32() -> None:
-    """Hidden states and weights are bfloat16 numbers, so that only the rounding of the logits is
-    left.
-    """
+    """Hidden states and weights are bfloat16 numbers, so only the logits are rounded."""
     random = torch.Generator().manual_seed(1)
     hidden, weight = (
         (torch.randn(n, 64, generator=random) + 0.2).bfloat16().float() for n in (3000, 500)

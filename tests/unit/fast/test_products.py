@@ -1,4 +1,7 @@
-"""Products with frozen weights, compared with float64; those of int8 with integers computed here."""
+"""Products with frozen weights, compared with float64.
+
+Those of int8 with integers computed here.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +64,7 @@ def exact(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> An
 
 
 def by_hand(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str, levels: int) -> Any:
-    """x weight^T in integers: weights of 127 levels and inputs of `levels`, and each row of both
-    has its own scale.
-    """
+    """x weight^T in integers: weights of 127 levels, inputs of `levels`, a scale for each row."""
     scale = np.maximum(
         np.abs(weight.numpy()).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny
     )
@@ -86,9 +87,7 @@ def assert_close(actual: Tensor, expected: Any, tolerance: float) -> None:
 
 
 def test_the_sizes_are_on_both_sides_of_the_limit() -> None:
-    """int8 has several products: for small matrices, for others, and for wide ones of few and of
-    many rows.
-    """
+    """int8 has products for small matrices, for others, and for wide ones of few and many rows."""
     sizes = {name: outputs * inputs for name, (outputs, inputs) in SHAPES.items()}
     assert sizes["small"] < SMALL < min(sizes["large"], sizes["wide"])
     assert SHAPES["large"][0] < WIDE <= SHAPES["wide"][0]
@@ -141,8 +140,9 @@ def test_int8_is_exact_for_integers() -> None:
 
 
 def test_int8_without_vnni_does_not_overflow() -> None:
-    """A CPU without VNNI, which oneDNN imitates. It reads the variable once, so this needs a
-    process of its own.
+    """A CPU without VNNI, which oneDNN imitates.
+
+    It reads the variable once, so this needs a process of its own.
     """
     code = (
         "import torch; torch.cpu._is_vnni_supported = lambda: False; from nmt_cli.fast.products "

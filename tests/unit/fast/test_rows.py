@@ -62,7 +62,7 @@ def same(actual: Any, expected: Any) -> None:
 
 
 def graphs(counter: CompileCounterWithBackend) -> int:
-    """Return how many graphs were compiled; empty ones do not count."""
+    """Return how many graphs were compiled. Empty ones do not count."""
     return sum(len(module.graph.nodes) > 0 for module in counter.graphs)
 
 
@@ -78,8 +78,9 @@ def graphs(counter: CompileCounterWithBackend) -> int:
 def test_bins_are_padded_sentences(
     build: Callable[..., Transformer], fields: dict[str, Any]
 ) -> None:
-    """The loss and every gradient, to rounding; each bin has several sentences, and the last ones
-    have none.
+    """The loss and every gradient, to rounding.
+
+    Each bin has several sentences, and the last ones have none.
     """
     plain, model = build(d_model=32, **fields), fitted(build(d_model=32, **fields))
     padded, bins = batches(520)
@@ -98,7 +99,7 @@ def test_bins_are_padded_sentences(
 def test_each_kind_of_layer_is_compiled_once(
     build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch, attention: Any, packed: bool
 ) -> None:
-    """Without a break, for any sentences, and for other shapes; and once more for validation."""
+    """Without a break, for any sentences, and for other shapes. And once more for validation."""
     model, plain = (fitted(build(attention, d_model=32, num_layers=2)).train() for _ in range(2))
     counter = CompileCounterWithBackend("aot_eager" if packed else "eager")
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Files and directories are whole or absent; `recover` cleans up after a crash."""
+"""Files and directories are whole or absent. `recover` cleans up after a crash."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Bytes of files and streams: gzip by content, blocks as they come, former content kept until
-something is written.
-"""
+"""Bytes of files and streams: gzip by content, blocks as they come, and late replacement."""
 
 from __future__ import annotations
 
@@ -206,7 +204,7 @@ def test_a_full_disk_names_the_output() -> None:
 @pytest.mark.parametrize("flags", [os.O_APPEND, os.O_TRUNC])
 @pytest.mark.parametrize("linked", [True, False])
 def test_a_descriptor_is_written_where_it_stands(tmp_path: Path, flags: int, linked: bool) -> None:
-    """As with `nmt translate -o /dev/stdout >> all`, or between other commands in `{ ...; } > all`."""
+    """As with `nmt translate -o /dev/stdout >> all`, or between commands in `{ ... } > all`."""
     (tmp_path / "all").write_text("earlier\n")
     descriptor = os.open(tmp_path / "all", os.O_WRONLY | flags)
     try:

@@ -41,9 +41,7 @@ def test_feed_forward_dropout_falls_between_the_two_layers() -> None:
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swish", "squared_relu"])
 def test_variants_of_feed_forward(activation: str, gated: bool) -> None:
-    """FFN(x) = f(x W + b) W_2 + b_2, and gated f(x W) (x V) W_2, as Shazeer (2020) has it, number
-    by number.
-    """
+    """FFN(x) = f(x W + b) W_2 + b_2, and gated f(x W) (x V) W_2 (Shazeer, 2020), by number."""
     torch.manual_seed(0)
     network = FeedForward(3, 5, dropout=0.0, activation=activation, gated=gated).requires_grad_(
         False

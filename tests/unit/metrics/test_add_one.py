@@ -1,6 +1,4 @@
-"""CodeXGLUE's BLEU: a closed form, and the figures that its evaluators print for outputs of real
-systems.
-"""
+"""CodeXGLUE's BLEU: a closed form, and its evaluators' figures for real systems' outputs."""
 
 from __future__ import annotations
 

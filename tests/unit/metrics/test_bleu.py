@@ -1,6 +1,4 @@
-"""BLEU by every name: published scores, closed forms, counts by Perl, and properties that hold for
-any text.
-"""
+"""BLEU by every name: published scores, closed forms, counts by Perl, and properties."""
 
 from __future__ import annotations
 
@@ -71,7 +69,7 @@ def lines(path: Path) -> list[str]:
 
 
 def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
-    """All 16 systems by sacreBLEU; one by multi-bleu.perl, since Moses' tokenizer is slow."""
+    """All 16 systems by sacreBLEU. One by multi-bleu.perl, since Moses' tokenizer is slow."""
     folder = shared_data / "scorer"
     with (folder / "wmt17_scores.tsv").open(encoding="utf-8") as stream:
         known = {row.pop("system"): row for row in csv.DictReader(stream, delimiter="\t")}

@@ -1,6 +1,4 @@
-"""Preparation of lines for tokenized BLEU: compared with Perl, where it is installed, and with
-known cases.
-"""
+"""Preparation of lines for tokenized BLEU: compared with Perl, if installed, and known cases."""
 
 from __future__ import annotations
 
@@ -100,7 +98,7 @@ def test_every_double_quote_becomes_the_straight_one() -> None:
 
 
 def test_unicode_punctuation_leaves_the_low_quote() -> None:
-    """The script knows “ and ” but not „, which is why the paper's references were treated apart."""
+    """The script knows “ and ” but not „, so the paper's references were treated apart."""
     assert STEPS["punctuation"]("de")("„Ja“ … it’s") == "„Ja\" ... it's"
 
 

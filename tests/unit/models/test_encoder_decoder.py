@@ -55,7 +55,7 @@ def test_operations_are_those_that_torch_counts(
     ],
 )
 def test_the_small_presets_are_as_large_as_the_small_transformer(name: str, count: int) -> None:
-    """Which has 2,598,912 parameters; see docs/annexes/table2.md."""
+    """Which has 2,598,912 parameters. See docs/annexes/table2.md."""
     known = find("model", name).config.__dataclass_fields__
     fields = {
         field: value for field, value in PRESETS[f"{name}_small"].differs.items() if field in known

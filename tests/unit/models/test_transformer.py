@@ -67,8 +67,9 @@ def test_threads_may_ask_for_attention_weights_at_a_time(build: Build) -> None:
 
 
 def bound_of(name: str, shape: torch.Size) -> float:
-    """Attention: Glorot's, with queries, keys and values as one matrix; feed-forward: PyTorch's
-    own.
+    """Attention: Glorot's, with queries, keys and values as one matrix.
+
+    Feed-forward: PyTorch's own.
     """
     outputs, inputs = shape
     if "feed_forward" in name:
@@ -93,7 +94,7 @@ def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(build: Build) ->
 
 @pytest.mark.parametrize(("norm", "gated"), [("pre", False), ("post", True)])
 def test_sub_layers_may_start_at_zero(build: Build, norm: str, gated: bool) -> None:
-    """Then the source does not matter, nor other positions; every other weight is as without."""
+    """Then the source does not matter, nor other positions. Every other weight is as without."""
     plain, zero = (
         build(norm=norm, gated_feed_forward=gated, zero_sublayers=starts_at_zero).eval()
         for starts_at_zero in (False, True)

@@ -31,7 +31,7 @@ def build(attention: object = None, **fields: Any) -> Transformer:
 
 
 def counted(model: Transformer, sentences: int, source: int, target: int) -> int:
-    """Of one training step on sentences of equal lengths (EOS included), so that nothing is padded."""
+    """The count is of a training step on sentences of equal lengths, so nothing is padded."""
     ids = [torch.full((sentences, length), 7) for length in (source, target)]
     with FlopCounterMode(display=False) as counter:
         model(*ids).sum().backward()
@@ -51,9 +51,7 @@ def test_all_of_a_training_step(attention: str, sentences: int, source: int, tar
 
 
 def test_base_model_by_hand() -> None:
-    """The usual estimate 6 N D, with N weights in matrices, where the products of attention are
-    small.
-    """
+    """The usual estimate 6 N D, for N weights in matrices, where attention's products are small."""
     model = build(num_layers=6, d_model=512, d_ff=2048, num_heads=8, d_k=64, d_v=64)
     parts = model.training_flops(np.array([10]), np.array([10]))
     layers = 6 * (4 * 512**2 + 2 * 512 * 2048) + 6 * (8 * 512**2 + 2 * 512 * 2048)
@@ -66,8 +64,9 @@ def test_base_model_by_hand() -> None:
 
 @pytest.mark.parametrize(("length", "expected"), [(3, 9), (5, 25), (6, 30), (100, 500)])
 def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
-    """r = 4: a position attends to itself and to two on either side. Each pair costs a multiply-add
-    of each width.
+    """r = 4: a position attends to itself and to two on either side.
+
+    Each pair costs a multiply-add of each width.
     """
     lengths = np.array([length])
     assert (

@@ -20,8 +20,9 @@ from nmt_cli.models.transformer import DecoderLayer
 def test_the_updates_are_the_same_bit_for_bit(
     precision: str, packed: bool, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With every kind of dropout. Each layer is computed twice in an update, and once in
-    validation.
+    """With every kind of dropout.
+
+    Each layer is computed twice in an update, and once in validation.
     """
     forward, calls = DecoderLayer.forward, []
 

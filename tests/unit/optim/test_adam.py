@@ -1,4 +1,4 @@
-"""Adam's bounds; tests/paper has its updates."""
+"""Adam's bounds. Tests/paper has its updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the schedule; tests/paper has equation 3."""
+"""Settings of the schedule. Tests/paper has equation 3."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from nmt_cli.optim.inverse_sqrt import InverseSqrt, InverseSqrtConfig
 
 
 def test_the_scale_of_a_peak_is_that_of_the_documents() -> None:
-    """docs/train.md and --help: peak = scale / sqrt(d_model * warmup). Equation 3 is written out."""
+    """docs/train.md and --help: peak = scale / sqrt(d_model * warmup).
+
+    Equation 3 is written out.
+    """
     d_model, warmup, peak = 512, 4000, 0.0005
     scale = peak * (d_model * warmup) ** 0.5
     assert scale == pytest.approx(0.7155, abs=5e-5)

@@ -285,8 +285,9 @@ def test_bleu_of_chinese_and_thai_is_not_of_words_between_spaces() -> None:
 
 
 def test_golden_ids() -> None:
-    """A saved vocabulary gives the same ids in every version; this one was saved before there was
-    --normalization.
+    """A saved vocabulary gives the same ids in every version.
+
+    This one was saved before there was --normalization.
     """
     task = TranslationTask.load(Path(__file__).parent / "golden_translation")
     assert task.config.normalization == "none"

@@ -1,5 +1,6 @@
-"""The cost of a run, summed over devices that may change; their rates: given, the paper's,
-measured.
+"""The cost of a run, summed over devices that may change.
+
+Their rates: given, the paper's, measured.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ def test_given_before_the_papers_before_measured(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock by which each product takes half a second; PyTorch's generator is left as it is."""
+    """On a clock by which each product takes half a second.
+
+    PyTorch's generator is left as it is.
+    """
     monkeypatch.setitem(costs.PRODUCT_SIZES, "cpu", 100)
     ticks = iter(range(1000))
     monkeypatch.setattr("time.perf_counter", lambda: next(ticks) / 2)

@@ -1,6 +1,4 @@
-"""The objective of an update, and gradients in float16, in which autocast has every product on a
-CPU, too.
-"""
+"""The objective of an update, and gradients in float16, in which a CPU autocasts too."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ class Adding(nn.Linear):
 
 
 def test_terms_of_layers_are_added_for_each_target_token() -> None:
-    """Then the division by the tokens of an update leaves their mean. The negative log-likelihood
-    is as it was.
+    """Then the division by the tokens of an update leaves their mean.
+
+    The negative log-likelihood is as it was.
     """
     model = nn.Sequential(nn.Linear(2, 2), Adding(2, 3, bias=False), Adding(3, 2, bias=False))
     loss = Loss(torch.tensor(5.0), torch.tensor(4.0), num_tokens=7)
@@ -75,8 +74,9 @@ def saved(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_overflows_lower_the_scale_and_a_run_resumes_bit_for_bit(
     tiny_data: Path, tmp_path: Path
 ) -> None:
-    """The first part ends between two of them. They are no updates, but do not count as ones that
-    failed.
+    """The first part ends between two of them.
+
+    They are no updates, but do not count as ones that failed.
     """
     settings = FLOAT16 | {"non_finite_budget": 0, "save_every": 2, "log_every": 2}
     run(tiny_data, tmp_path / "whole", **settings)

@@ -1,5 +1,6 @@
-"""The micro-batches that need most memory, of made-up updates. tests/faults/test_memory.py has the
-memory itself.
+"""The micro-batches that need most memory.
+
+tests/faults/test_memory.py has the memory itself.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ class Plan:
     [(False, [EIGHT_SHORT, TWO_LONG]), (True, [EIGHT_SHORT, ONE_UNEVEN])],
 )
 def test_the_largest(packed: bool, chosen: list[list[int]]) -> None:
-    """By tokens, of which eight short sentences have 64, and by squared lengths, or in bins by the
-    longest sentence.
-    """
+    """By tokens, of which eight short sentences have 64, by squared lengths, or by bins."""
     updates: Any = SimpleNamespace(
         plan=Plan(),
         packed=packed,

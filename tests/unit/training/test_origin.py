@@ -1,6 +1,4 @@
-"""A run that starts from a checkpoint: its first loss and step, what it records and refuses, and
-how it is resumed.
-"""
+"""A run from a checkpoint: first loss and step, its record, refusals, and its resume."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ def weights_of(run: Path) -> dict[str, torch.Tensor]:
 def test_the_origin_is_validated_first(
     train: Train, origin: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """At step 0, with the loss that it had; it stays the best of a run in which nothing improves,
-    when resumed too.
+    """At step 0, with the loss that it had.
+
+    It stays the best of a run in which nothing improves, when resumed too.
     """
     last = metrics(origin)[-1]
     run = tmp_path / "run"
@@ -101,8 +100,9 @@ def test_it_says_where_it_comes_from(
 def test_it_resumes_without_its_origin(
     train: Train, origin: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """By both commands, to the same bits as without interruption; with a loss that is drawn at
-    random.
+    """By both commands, to the same bits as without interruption.
+
+    With a loss that is drawn at random.
     """
     moved = tmp_path / "origin"
     shutil.copytree(origin, moved, symlinks=True)

@@ -32,8 +32,9 @@ def running() -> RunState:
 
 
 def test_a_line_of_metrics() -> None:
-    """Costs are those of the run, the loss and the utilisation those since the last line; epochs
-    count from 1.
+    """Costs are the run's. The loss and the utilisation are since the last line.
+
+    Epochs count from 1.
     """
     record = Reporter(quiet=True).record(running(), 7e-4, {"validation_bleu": 20.0})
     assert (record["flops"], record["flops_as_table2"]) == (4.06e18, 1.24e19)
@@ -87,7 +88,7 @@ def test_the_progress_bar_labels_its_times_and_fits_80_columns(
 def test_the_hours_to_come_are_measured_over_the_first_steps(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Of this process, but the first one; the update of a step is counted a step later."""
+    """Of this process, but the first one. The update of a step is counted a step later."""
     reporter, state = Reporter(), RunState(step=500, total=Totals(seconds=1e6))
     said = {}
     with reporter.display(state, 4112):

@@ -57,9 +57,7 @@ def test_updates_are_made_while_a_checkpoint_is_written(
 def test_a_checkpoint_waits_for_the_copies_of_a_gpu(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in for its stream makes each copy of what a tensor was then, but not before its event
-    is waited for.
-    """
+    """Its stream's stand-in copies a tensor as it was then, once its event is waited for."""
     run(tiny_data, tmp_path / "whole")
     copy, buffers, started = torch.Tensor.copy_, set(), []
 

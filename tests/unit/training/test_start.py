@@ -1,6 +1,4 @@
-"""What the device and the size of the model suggest: precision, which a resumed run keeps, and
-compiled layers.
-"""
+"""Settings by device and model size: precision, which a resumed run keeps, and compiled layers."""
 
 from __future__ import annotations
 
@@ -41,8 +39,9 @@ def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
 def test_a_setting_of_a_missing_package(
     tmp_path: Path, modules: dict[str, str], named: str
 ) -> None:
-    """The run would go on without what it was started with. Runs of version 1.0 do not say where a
-    setting is from.
+    """The run would go on without what it was started with.
+
+    Runs of version 1.0 do not say where a setting is from.
     """
     registry.discover()
     training = {"precision": "float32", "growth": 3}
@@ -102,7 +101,7 @@ class FirstConfig:
 def test_a_preparation_changes_the_model_before_its_optimizer_is_made(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch, used: bool
 ) -> None:
-    """What it changes is not trained, and its record of the origin is that of the run."""
+    """What it changes is not trained, and its record of the origin is the run's."""
     registry.discover()
     monkeypatch.setitem(registry._components, "preparation", {})
 

@@ -1,4 +1,4 @@
-"""The state of a run: sums add up, and it survives being written; invalid ones are refused."""
+"""The state of a run: sums add up, and it survives being written. Invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def test_invalid_values_are_refused(place: str, value: Any) -> None:
 
 
 def judged(measure: str, figures: list[dict[str, float]]) -> list[tuple[int, int]]:
-    """Return the best step and the validations since, after each validation; the first one is at
-    step 1.
+    """Return the best step and the validations since, after each validation.
+
+    The first one is at step 1.
     """
     state = RunState()
     after = []

@@ -1,6 +1,4 @@
-"""The training loop: it resumes bit for bit, skips updates that are not finite, and stops after a
-signal.
-"""
+"""The training loop: exact resume, skipped updates that are not finite, stops after a signal."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ def test_only_the_last_checkpoints_and_the_best_are_kept(tiny_data: Path, tmp_pa
 def test_patience_stops_a_run_and_says_so(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first validation is the best; the two after it are equal."""
+    """The first validation is the best. The two after it are equal."""
     changes = {"max_steps": 100, "learning_rate_scale": 0.0, "patience": 2}
     for _ in range(2):
         run(tiny_data, tmp_path / "run", **changes)
@@ -131,9 +129,7 @@ def test_a_run_with_settings_of_an_earlier_version_is_resumed(
 def test_a_resumed_run_keeps_its_fingerprint(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By which `nmt average` knows its checkpoints, though a newer version, with more settings,
-    gives another.
-    """
+    """`nmt average` knows its checkpoints by it, though a newer version would write another."""
     run(tiny_data, tmp_path / "run", max_steps=2)
     monkeypatch.setattr(
         "nmt_cli.training.start.describe", lambda *parts: {**describe(*parts), "run": "another"}
@@ -155,7 +151,7 @@ def test_a_directory_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
 def test_a_signal_stops_and_saves_the_run(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the update that follows; tests/faults has signals at steps that validate and save."""
+    """After the update that follows. Tests/faults has signals at steps that validate and save."""
     steps = {"max_steps": 6, "save_every": 6, "log_every": 1}
     run(tiny_data, tmp_path / "whole", **steps)
     append = RunDirectory.append_metrics
@@ -300,7 +296,7 @@ def test_an_update_reads_nothing_from_its_device(
 def test_the_host_does_not_wait_for_the_gpu(
     clip_norm: float, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the fourth to the eleventh update; log lines and checkpoints may wait."""
+    """From the fourth to the eleventh update. Log lines and checkpoints may wait."""
     following = Run.next_update
 
     def strict(self: Run, updates: Any) -> Any:
@@ -349,8 +345,9 @@ def test_the_first_update_has_its_learning_rate(
 def test_packed_batches_give_the_same_updates(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU: bins in place of padded sentences; only rounding differs, and not after a
-    restart.
+    """As on a GPU: bins in place of padded sentences.
+
+    Only rounding differs, and not after a restart.
     """
     exact = {
         "dropout": 0.0,

@@ -16,8 +16,9 @@ from nmt_cli.training.updates import Updates
 
 @pytest.mark.parametrize("sentences", [1, 2, 40])
 def test_all_ranks_compute_equally_many(tiny_data: Path, sentences: int) -> None:
-    """Each micro-batch has its weight on one rank. In what is divided, all ranks take part in each
-    pass.
+    """Each micro-batch has its weight on one rank.
+
+    In what is divided, all ranks take part in each pass.
     """
     _, corpus, _ = open_data([str(tiny_data)])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)

@@ -49,7 +49,7 @@ def best_of(run: Path) -> int:
 
 @pytest.fixture
 def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
-    """BLEU by step, in place of the model's; a validation of another step would fail."""
+    """BLEU by step, in place of the model's. A validation of another step would fail."""
     given = {2: 10.0, 4: 30.0, 6: 20.0, 8: 30.0, 10: 25.0}
     left = iter(given.values())
     monkeypatch.setattr(validation, "translation_scores", lambda *_: {"bleu": next(left)})
@@ -59,8 +59,9 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
 def test_the_largest_bleu_is_the_best(
     scores: dict[int, float], tiny_data: Path, tmp_path: Path
 ) -> None:
-    """The first of equal ones, although the loss falls all the time. `--validation-bleu` is not
-    needed.
+    """The first of equal ones, although the loss falls all the time.
+
+    `--validation-bleu` is not needed.
     """
     run(tiny_data, tmp_path / "run", best_by="bleu")
     assert validations(tmp_path / "run", "bleu") == scores
@@ -83,8 +84,9 @@ def test_the_largest_share_of_exact_outputs_is_the_best(
 
 
 def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
-    """By `nmt translate` and the sacrebleu command. A stopped run goes on to the same files, bit
-    for bit.
+    """By `nmt translate` and the sacrebleu command.
+
+    A stopped run goes on to the same files, bit for bit.
     """
     prefixes = {split: str(tiny_data.parent / split) for split in ("train", "valid")}
     data, translated = tmp_path / "data", tmp_path / "translated"
@@ -135,8 +137,9 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
 
 
 def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
-    """Not over batches, which have different numbers of tokens, and without dropout. The loss of a
-    token is its id.
+    """Not over batches, which have different numbers of tokens, and without dropout.
+
+    The loss of a token is its id.
     """
     batches, network = [], torch.nn.Module()
 
@@ -175,9 +178,7 @@ def other_validation_data(tiny_data: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder
-    set.
-    """
+    """Losses of steps 2, 4 and so on, in place of the model's: from step 6 on, of a harder set."""
     left = iter([1.0, 1.1, 5.0, 4.0, 4.5])
     monkeypatch.setattr(validation, "validation_loss", lambda *_: {"loss": next(left)})
 
@@ -236,9 +237,7 @@ def test_another_tokenization_of_bleu_begins_the_best_anew(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """As of a run of version 1.0 into Chinese, unless its best checkpoint is chosen by something
-    else.
-    """
+    """As in a run of version 1.0 into Chinese, unless its best checkpoint is chosen otherwise."""
     run(tiny_data, tmp_path / "run", max_steps=4, best_by="bleu")
     monkeypatch.setattr(translation, "tokenization_of", lambda _: "zh")
     run(tiny_data, tmp_path / "run", max_steps=6, best_by="bleu")

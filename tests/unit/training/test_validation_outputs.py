@@ -28,7 +28,7 @@ def trained(tiny_checkpoint: Path) -> tuple[Any, Any]:
 
 
 class Lines:
-    """A validation set; one of its lines is empty."""
+    """A validation set. One of its lines is empty."""
 
     sources: Sequence[str] = ("abc", "h g f e", "", "bad cab", "a", "fed abc" * 9)
     targets: Sequence[str] = ("a a a a a", "b c d e", "", "bad cab face", "b", "abc" * 9)

@@ -26,7 +26,7 @@ from nmt_cli.interfaces import UNK
 
 
 class Recorded:
-    """A format that writes the samples into a file; `fault` is raised after that."""
+    """A format that writes the samples into a file. `fault` is raised after that."""
 
     fault: Exception | None = None
 

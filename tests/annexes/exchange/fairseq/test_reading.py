@@ -32,9 +32,7 @@ def saved() -> dict[str, Any]:
 
 @pytest.fixture
 def changed(saved: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
-    """Writes the tiny model with other options, and what `change` does to its weights, beside its
-    dictionaries.
-    """
+    """Writes the tiny model with other options and weights that `change` has changed."""
 
     def write(
         change: Callable[[dict[str, Any]], None] = lambda weights: None, **options: Any
@@ -175,8 +173,9 @@ def _old(weights: dict[str, Any]) -> None:
 def test_other_versions(
     nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], nested: bool
 ) -> None:
-    """Older files have all options in `args`; in newer ones, those of encoder and decoder may have
-    sections.
+    """Older files have all options in `args`.
+
+    In newer ones, the options of encoder and decoder may have sections.
     """
     path = changed(_old)
     task, model = saved["cfg"]["task"], vars(saved["cfg"]["model"])

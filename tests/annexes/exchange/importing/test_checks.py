@@ -1,6 +1,4 @@
-"""Files of other programs that would take more memory than they have bytes, and settings that
-nobody knows.
-"""
+"""Files of other programs that claim more memory than they have bytes, and unknown settings."""
 
 from __future__ import annotations
 

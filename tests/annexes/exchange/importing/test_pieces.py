@@ -50,9 +50,7 @@ def test_text_is_split_and_joined_as_there(side: str, merged: MergedPieces) -> N
 
 
 def test_merges_follow_their_order() -> None:
-    """Of overlapping pairs, the one learned first is merged, from left to right, and the end of a
-    word is a symbol.
-    """
+    """The earliest learned pair is merged first, from left to right. A word's end is a symbol."""
     codes = "#version: 0.2\nb c\na b\na a\nbc d</w>\na b\n"
     pieces = ["a@@", "bcd", "aa@@", "a", "b@@", "d", "x", "bc@@"]
     vocabulary = MergedPieces([*SPECIAL_SYMBOLS, *pieces], codes)

@@ -71,8 +71,9 @@ def test_epsilon(norm: str) -> None:
 
 
 def test_the_end_of_the_source_is_not_seen() -> None:
-    """Another embedding of EOS changes nothing, except for an empty line; decoding agrees with
-    training.
+    """Another embedding of EOS changes nothing, except for an empty line.
+
+    Decoding agrees with training.
     """
     model = small_model(source_end=False)
     before = logits(model)

@@ -43,9 +43,7 @@ ODD = [
     "ﬁne ligatures, ① and full-width ＡＢＣ",
     "NFD: scho\u0308n, cafe\u0301; \ufeffa mark, a \x01 control, e\x01e; \u3000a wide space",
 ]
-"""Lines with characters that no vocabulary here has, and with what a tokenizer may take for
-something else.
-"""
+"""Lines with characters that no vocabulary here has, and with what looks like special symbols."""
 
 
 def _sentences(words: tuple[str, ...], count: int) -> list[str]:
@@ -104,7 +102,7 @@ def build(text: list[tuple[str, str]]) -> Callable[..., tuple[Any, Any]]:
 
 @pytest.fixture(scope="session")
 def taught() -> Callable[..., None]:
-    """Lowers the loss of a model, ours or theirs, so far that most of its outputs end, and differ."""
+    """Lowers the loss of a model so far that most of its outputs end, and differ."""
 
     def teach(model: torch.nn.Module, loss: Callable[[], Tensor]) -> None:
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)

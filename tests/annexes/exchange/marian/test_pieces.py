@@ -22,9 +22,7 @@ PIECES = [*SPECIAL_SYMBOLS, "\u2581", *"abcé", ">>deu<<", "日本", *BYTES]
 
 
 def marian_pieces(byte_fallback: bool = False) -> MarianPieces:
-    """Of letters that are cut by a SentencePiece model of its own, and of a code and a word that it
-    does not have.
-    """
+    """Letters cut by a SentencePiece model, and a code and a word that the model does not have."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["abcdé", "dcba", "aé cé dé"]),

@@ -1,6 +1,4 @@
-"""Imported MarianMTModels compute, tokenise and translate here as they do in Hugging Face
-Transformers.
-"""
+"""Imported MarianMTModels compute, tokenise and translate here as in Hugging Face Transformers."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Any:
 
 
 def _pieces(path: Path, lines: Sequence[str]) -> list[str]:
-    """Learn a SentencePiece model with SentencePiece's own defaults; return its pieces without
-    special symbols.
+    """Learn a SentencePiece model with SentencePiece's own defaults.
+
+    Return its pieces without special symbols.
     """
     stem = str(path.with_suffix(""))
     sentencepiece.SentencePieceTrainer.train(
@@ -60,9 +59,7 @@ def _vocab(special: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
 
 
 def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool) -> Path:
-    """Write a MarianMTModel with random weights, biases too, that was taught a little, and a
-    tokenizer of its own.
-    """
+    """Write a MarianMTModel that was taught a little, with random biases, and its tokenizer."""
     source, target = (
         _pieces(folder / f"{name}.spm", lines)
         for name, lines in zip(("source", "target"), zip(*text, strict=True), strict=True)

@@ -1,6 +1,4 @@
-"""Exported Transformers compute, tokenise and translate in Hugging Face Transformers as they do
-here.
-"""
+"""Exported Transformers compute, tokenise and translate in Hugging Face Transformers as here."""
 
 from __future__ import annotations
 

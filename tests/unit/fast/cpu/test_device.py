@@ -75,8 +75,9 @@ def test_a_quota_limits_the_threads_unless_they_are_given(
 
 
 def test_float32_products_of_training_are_float32() -> None:
-    """PyTorch is allowed bfloat16, so that it uses oneDNN; the error of bfloat16 would be a
-    thousand times as large.
+    """PyTorch is allowed bfloat16, so that it uses oneDNN.
+
+    The error of bfloat16 would be a thousand times as large.
     """
     FAST.prepare_training()
     rows, inner, columns = 64, 512, 700

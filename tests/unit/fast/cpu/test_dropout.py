@@ -32,7 +32,7 @@ def test_rate_and_scale(rate: float) -> None:
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 1), (0,), (4, 0, 2)])
 def test_any_shape(shape: tuple[int, ...]) -> None:
-    """Four elements share a word; the last word may be used in part."""
+    """Four elements share a word. The last word may be used in part."""
     assert dropout(0.5)(torch.ones(shape)).shape == shape
 
 

@@ -29,7 +29,7 @@ def side(lengths: list[int], first: int) -> Ragged:
 
 
 def sentences_in(tokens: torch.Tensor, packing: Bins) -> dict[tuple[int, int], list[int]]:
-    """Return the tokens of each sentence, by its bin and number, in the order of their positions."""
+    """Return the tokens of each sentence by its bin and number, in the order of positions."""
     tokens_by_sentence: dict[tuple[int, int], list[int]] = {}
     positions = packing.positions.view_as(tokens).tolist()
     for row, (ids, numbers) in enumerate(
@@ -77,8 +77,9 @@ def test_every_pair_is_whole_in_one_bin(pairs: list[tuple[int, int]]) -> None:
 
 @given(pairs=pairs_of_lengths)
 def test_the_shape_depends_on_little(pairs: list[tuple[int, int]]) -> None:
-    """Bins are as wide as the longest sentence needs; two of any three neighbours would not fit
-    into one.
+    """Bins are as wide as the longest sentence needs.
+
+    Two of any three neighbours would not fit into one.
     """
     lengths = np.array(pairs).T + 1
     width = binned(
@@ -99,9 +100,7 @@ def test_few_numbers_of_bins() -> None:
 
 
 def test_bins_are_full() -> None:
-    """Updates of text, with lengths spread as in `benchmarks.synthetic`: no longer side could be
-    shorter by 5 %.
-    """
+    """Updates of text as in `benchmarks.synthetic`: no longer side could be 5 % shorter."""
     random = np.random.default_rng(0)
     source = np.clip(random.lognormal(3.07, 0.55, 5000).round(), 3, 100).astype(int)
     target = np.clip((source * random.lognormal(0.0, 0.15, 5000)).round(), 3, 100).astype(int)

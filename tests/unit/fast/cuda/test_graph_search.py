@@ -1,5 +1,6 @@
-"""The search of a GPU on a CPU, against the ordinary one. Recorded operations stand in for CUDA
-graphs.
+"""The search of a GPU on a CPU, against the ordinary one.
+
+Recorded operations stand in for CUDA graphs.
 """
 
 from __future__ import annotations
@@ -43,9 +44,7 @@ WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal
 
 
 class Graph(TorchDispatchMode):
-    """Operations with the numbers and the memory that they had: a replay knows nothing new, as a
-    CUDA graph.
-    """
+    """Operations with the numbers and memory that they had: a replay knows nothing new."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__()
@@ -170,8 +169,9 @@ class PooledGraph:
 
 
 def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second model in one process may come when the graphs of the first are gone. Devices have
-    their own pools.
+    """A second model in one process may come when the graphs of the first are gone.
+
+    Devices have their own pools.
     """
     monkeypatch.setattr(module, "_graphs", defaultdict(WeakSet))
     pools = Pools(monkeypatch)
@@ -206,7 +206,7 @@ def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.Mo
 def test_it_finds_what_the_ordinary_search_finds(
     options: SearchSettings, attention: Any, graphs: list[Graph]
 ) -> None:
-    """In batches of several buckets, some of which come again; limits are short, long, and none."""
+    """In batches of several buckets, some of which come again. Limits are short, long, and none."""
     decodable, numbers = (
         model(attention, norm="pre" if options.beam == 4 else "post"),
         random.Random(1),

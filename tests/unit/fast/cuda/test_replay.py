@@ -1,6 +1,4 @@
-"""Updates that are replayed, on a CPU: a stand-in for a CUDA graph runs the same function again on
-the same tensors.
-"""
+"""Updates that are replayed, on a CPU: a stand-in for a CUDA graph runs its function again."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ CPU = torch.device("cpu")
 
 @dataclass
 class StandIn:
-    """A graph whose replay writes the result where that of the capture is."""
+    """A graph whose replay writes the result to the capture's memory."""
 
     work: Callable[[], Any]
     result: Any
@@ -63,7 +61,7 @@ def _on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[StandIn]) -> None:
-    """Neither the sum nor the generator of dropout; another shape is captured anew."""
+    """Neither the sum nor the generator of dropout. Another shape is captured anew."""
     total = torch.zeros(())
 
     def add(values: Tensor, weight: Tensor) -> Tensor:
@@ -89,8 +87,9 @@ def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[St
 def test_replayed_updates_are_those_of_the_trainer(
     precision: str, graphs: list[StandIn], tiny_data: Path, tmp_path: Path
 ) -> None:
-    """Bit for bit with dropout, clipping, and a rate that float32 has; most updates are of known
-    shapes.
+    """Bit for bit with dropout, clipping, and a rate that float32 has.
+
+    Most updates are of known shapes.
     """
     settings = {"dropout": 0.3, "clip_norm": 1.0, "precision": precision}
     settings |= {"schedule": "constant", "learning_rate": 2.0**-7, "warmup_steps": 1}
@@ -135,7 +134,7 @@ def test_an_optimizer_that_is_not_fused_is_not_captured(
 def test_memory_is_tried_for_another_shape_beside_the_graphs(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest micro-batches are also computed without a graph, with no effect on the gradient."""
+    """The largest micro-batches are also computed without a graph, which changes no gradient."""
     monkeypatch.setattr(Fast, "tries_memory", True)
     compute, alone = ReplayedGradients.compute, []
 
