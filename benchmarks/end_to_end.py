@@ -27,11 +27,12 @@ SCRIPT = (sys.executable, "-m", "benchmarks.peers.script")
 DTYPES = ("float32", "int8")
 HEAD = ("", "seconds", "processor seconds", "memory, MB", "BLEU", "one line, seconds")
 METHOD = """
-Each command reads {lines:,} lines of text and writes a file, and then the first line alone. Seconds are medians over
-the rounds with the quartiles in brackets. In each round, each command runs once. Processor seconds are those of
-all processes together. Memory is the peak over all processes, with shared pages counted once, in a run before the
-rounds. The script is benchmarks/peers/script.py. CTranslate2 divides a score by length^0.6, and nmt by
-((5 + length) / 6)^0.6, so outputs of the same weights differ.
+Each command reads {lines:,} lines of text and writes a file, and then the first line alone. Seconds
+are medians over the rounds with the quartiles in brackets. In each round, each command runs once.
+Processor seconds are those of all processes together. Memory is the peak over all processes, with
+shared pages counted once, in a run before the rounds. The script is benchmarks/peers/script.py.
+CTranslate2 divides a score by length^0.6, and nmt by ((5 + length) / 6)^0.6, so outputs of the same
+weights differ.
 """
 Commands = dict[str, list[str]]  # by name, without input and output
 

@@ -33,16 +33,27 @@ from nmt_cli.training import start
 from nmt_cli.training.settings import TrainingConfig
 
 H100 = SimpleNamespace(
-    name="NVIDIA H100 80GB HBM3", major=9, minor=0, multi_processor_count=132, regs_per_multiprocessor=65536,
-    max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32, total_memory=80 << 30,
-    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472,
-    L2_cache_size=50 << 20, gcnArchName="",
-)  # fmt: skip
+    name="NVIDIA H100 80GB HBM3",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    regs_per_multiprocessor=65536,
+    max_threads_per_multi_processor=2048,
+    max_threads_per_block=1024,
+    warp_size=32,
+    total_memory=80 << 30,
+    shared_memory_per_block=49152,
+    shared_memory_per_block_optin=232448,
+    shared_memory_per_multiprocessor=233472,
+    L2_cache_size=50 << 20,
+    gcnArchName="",
+)
 """What a device says of itself. The compiler decides by it what it puts into one kernel."""
 
 GUARD = """
-// A CPU build of torch has no guard for the current GPU, which a backward pass sets, no hooks for CUDA, and does not
-// know which kernel of attention a GPU would take: with a mask, the one that it calls efficient.
+// A CPU build of torch has no guard for the current GPU, which a backward pass sets, and no hooks
+// for CUDA. It does not know which kernel of attention a GPU would take: with a mask, the one that
+// it calls efficient.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/transformers/attention.h>
@@ -69,17 +80,20 @@ struct Hooks : at::CUDAHooksInterface {
 };
 static int64_t attention(const at::Tensor& query, const at::Tensor&, const at::Tensor& value,
     const std::optional<at::Tensor>& mask, double, bool, std::optional<double>, bool) {
-  const auto width = query.sym_size(-1).guard_int("", 0), width_of_value = value.sym_size(-1).guard_int("", 0);
+  const auto width = query.sym_size(-1).guard_int("", 0);
+  const auto width_of_value = value.sym_size(-1).guard_int("", 0);
   if (!mask && width == width_of_value && width <= 256 && query.scalar_type() != at::kFloat)
     return static_cast<int64_t>(sdp::SDPBackend::flash_attention);
   const bool aligned = width % 8 == 0 && width_of_value % 8 == 0;
-  return static_cast<int64_t>(aligned ? sdp::SDPBackend::efficient_attention : sdp::SDPBackend::math);
+  const auto kernel = aligned ? sdp::SDPBackend::efficient_attention : sdp::SDPBackend::math;
+  return static_cast<int64_t>(kernel);
 }
 static Guard guard;
 static Hooks hooks;
 extern "C" void install() {
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(attention);
-  *(void**)(&at::detail::getCUDAHooks()) = *(void**)(&hooks);  // the methods of ours in place of those
+  // The methods of our hooks replace the present ones.
+  *(void**)(&at::detail::getCUDAHooks()) = *(void**)(&hooks);
   impl::device_guard_impl_registry[static_cast<size_t>(DeviceType::CUDA)].store(&guard);
 }
 """

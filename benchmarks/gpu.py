@@ -1,7 +1,7 @@
 """Measurements of training and decoding on a GPU, in four calls of at most eight minutes.
 
-    python -m benchmarks.gpu --part A     # GPU tests, matrix products, attention, updates and their kernels
-    python -m benchmarks.gpu --part B     # agreement with padded batches and float32, resume, an eighth of the batch
+    python -m benchmarks.gpu --part A     # GPU tests, matrix products, attention, updates, kernels
+    python -m benchmarks.gpu --part B     # agreement with padding and float32, resume
     python -m benchmarks.gpu --part C     # other ways to make updates
     python -m benchmarks.gpu --part D     # decoding, checkpoints, start
     python -m benchmarks.gpu --without-gpu    # what can be known of training without one
@@ -50,9 +50,10 @@ WAYS: dict[str, tuple[Sequence[str], dict[str, str]]] = {
     "padded, float32": (("--precision", "float32"), PADDED),
 }
 METHOD = """
-Random sentences of about 25 words, a vocabulary of 37,000. `nmt train` runs in a process of its own. A step is timed
-from its start to the next one's. The first ones, in which code is compiled, are left out. The utilisation is the share
-that the model's products without padding have of this GPU's fastest product, and of its data sheet.
+Random sentences of about 25 words, a vocabulary of 37,000. `nmt train` runs in a process of its
+own. A step is timed from its start to the next one's. The first ones, in which code is compiled,
+are left out. The utilisation is the share that the model's products without padding have of this
+GPU's fastest product, and of its data sheet.
 """
 
 

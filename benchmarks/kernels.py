@@ -96,7 +96,10 @@ def attention(
         except Exception as error:  # every release of PyTorch has other kernels, for other devices
             yield (
                 name,
-                f"not available: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+                (
+                    "not available: "
+                    f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+                ),
             )
 
 

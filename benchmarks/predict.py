@@ -44,7 +44,7 @@ GPUS = [
     Gpu("A100", 1.7e12, 215e12, 60e12, 252e12, 312e12),
 ]
 PAUSE = 1.5e-6  # s between two kernels that wait in a queue
-# S of Python a launch: Dynamo's guards, autograd and the launch itself; counted with stubs for
+# S of Python a launch: Dynamo's guards, autograd and the launch itself, counted with stubs for
 # kernels.
 HOST = 15e-6
 OF_OPTIMIZER = ("_fused_adam", "_foreach", "linalg_vector_norm", "stack")

@@ -27,13 +27,14 @@ PEER = "SentencePiece"
 CASES = [{"workers": workers, "moses": moses} for moses in (False, True) for workers in (1, 2)]
 VOCABULARY = ("--vocab-size", "8000", "--sample-pairs", "100000")
 METHOD = """
-`nmt prepare` cleans and encodes training text: the seconds are from the passes "reading train" and "encoding train",
-without learning the vocabulary. SentencePiece encodes the same lines with the same vocabulary in one batch call with as
-many threads, and does nothing else. Both take turns. Medians over the rounds, with the quartiles in brackets.
+`nmt prepare` cleans and encodes training text: the seconds are from the passes "reading train" and
+"encoding train", without learning the vocabulary. SentencePiece encodes the same lines with the
+same vocabulary in one batch call with as many threads, and does nothing else. Both take turns.
+Medians over the rounds, with the quartiles in brackets.
 """
 GROWTH = """
-The whole command with all cores, BPE with 8,000 entries learned from 100,000 pairs. Memory is the peak over all its
-processes, with shared pages counted once.
+The whole command with all cores, BPE with 8,000 entries learned from 100,000 pairs. Memory is the
+peak over all its processes, with shared pages counted once.
 """
 
 

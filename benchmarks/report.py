@@ -70,7 +70,10 @@ def machine() -> str:
         ", ".join([*numbers, *(flag for flag in FLAGS if flag in have)]) or "none of interest"
     )
     memory = int(proc_fields("/proc/meminfo").get("MemTotal", "0 kB").split()[0]) / 2**20
-    return f"{processor} ({features}), {cores()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
+    return (
+        f"{processor} ({features}), {cores()} cores, {memory:.0f} GiB, {platform.system()} "
+        f"{platform.machine()}"
+    )
 
 
 def cores() -> int:
@@ -169,7 +172,10 @@ def page(method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> str
         words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
     command = " \\\n".join(lines)
-    head = f"{datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. {about}."
+    head = (
+        f"{datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. "
+        f"{about}."
+    )
     return "\n\n".join([paragraph(head), paragraph(method), f"```\n{command}\n```", *parts])
 
 

@@ -36,13 +36,15 @@ SYSTEMS = (
 CORPUS = 4000
 """Sentence pairs from which the batches are drawn."""
 METHOD = """
-A pass makes an update with each of the same batches, drawn from random sentences of about 25 words (10 characters):
-forward pass, label smoothing of 0.1, backward pass, Adam, dropout of 0.1. A batch has at most {tokens:,} source and
-{tokens:,} target tokens of sentences of similar length. Target tokens are counted without padding. nmt, fairseq and
-marian are the programs' own commands, which make their own batches of the same sentences. Each system waits in its own
-process, and they take turns with samples of one pass or more. Figures are medians over the rounds with the quartiles in
-brackets. A ratio is taken within a round. The peak is the fastest matrix product of this machine in the same round, at
-the model's shapes and in the same type. The share of the peak counts the products of the model without padding.
+A pass makes an update with each of the same batches, drawn from random sentences of about 25 words
+(10 characters): forward pass, label smoothing of 0.1, backward pass, Adam, dropout of 0.1. A batch
+has at most {tokens:,} source and {tokens:,} target tokens of sentences of similar length. Target
+tokens are counted without padding. nmt, fairseq and marian are the programs' own commands, which
+make their own batches of the same sentences. Each system waits in its own process, and they take
+turns with samples of one pass or more. Figures are medians over the rounds with the quartiles in
+brackets. A ratio is taken within a round. The peak is the fastest matrix product of this machine in
+the same round, at the model's shapes and in the same type. The share of the peak counts the
+products of the model without padding.
 """
 
 

@@ -47,14 +47,15 @@ PRODUCTS: dict[str, Any] = {"tokens": 2048, "pairs": []}
 COMPARED = 16
 """Sources with outputs that are compared."""
 METHOD = f"""
-Random weights, the same in all systems. {SOURCES} sources of 18 to 30 random words, or 7 to 12 characters. Every output
-has as many tokens as the longest source. Alpha {ALPHA}. The systems wait in processes of their own and take turns, a
-sample each, so that a disturbance of the machine meets all of them. Figures are medians over the rounds with the
-quartiles in brackets. A ratio is taken within a round. In greedy search the systems' outputs are compared, the last
-token excepted. A model with random weights is never sure, so rounding changes more of them than of a trained model.
-Marian's sinusoids have other wavelengths, so some of its outputs are different. All systems translate the parts of a
-call in processes or workers of one thread each. The peak is the fastest matrix product of this machine at 2,048 rows,
-with all cores.
+Random weights, the same in all systems. {SOURCES} sources of 18 to 30 random words, or 7 to 12
+characters. Every output has as many tokens as the longest source. Alpha {ALPHA}. The systems wait
+in processes of their own and take turns, a sample each, so that a disturbance of the machine meets
+all of them. Figures are medians over the rounds with the quartiles in brackets. A ratio is taken
+within a round. In greedy search the systems' outputs are compared, the last token excepted. A model
+with random weights is never sure, so rounding changes more of them than of a trained model.
+Marian's sinusoids have other wavelengths, so some of its outputs are different. All systems
+translate the parts of a call in processes or workers of one thread each. The peak is the fastest
+matrix product of this machine at 2,048 rows, with all cores.
 """
 
 

@@ -24,7 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no fault of the code. `make test` draws the same examples each time, so that who
-# breaks nothing sees nothing break; `make faults` draws new ones, and more. A bare machine with a
+# breaks nothing sees nothing break. `make faults` draws new ones, and more. A bare machine with a
 # GPU lacks hypothesis and pytest-timeout, which the tests of a GPU do not need.
 if find_spec("hypothesis"):
     from hypothesis import settings

@@ -1,6 +1,6 @@
 """Break the code in each way that `mutations.toml` lists, and check that its tests then fail.
 
-    python -m tests.mutants [NAME ...]    all mutations, or those of these names, WORKERS (2) at a time
+    python -m tests.mutants [NAME ...]    all mutations, or the named ones, WORKERS (2) at a time
 
 A mutation replaces a text that occurs once in its file, in a temporary copy of the tree. First, the
 same tests must pass in a copy without a mutation. The exit code is 1 if a mutation survives or

@@ -49,7 +49,7 @@ def build(setup: Setup) -> System:
         )
 
     def translate(sources: Ids) -> Ids:
-        # No output ends by itself, and the factor is that of the longest source, with its end.
+        # No output ends by itself, and the factor is for the longest source, with its end.
         factor = (setup.steps - 0.5) / (max(map(len, sources)) + 1)
         lines = [" ".join(map(word, source)) for source in sources]
         return [

@@ -121,7 +121,10 @@ def test_a_training_command_is_stopped_between_passes() -> None:
         tokens=9,
         pairs=[([[4]], [[5]]), ([[6]], [[7]])],
     )
-    program = "import itertools\nfor n in itertools.count(1): print(f'update, 1,00{n % 10} words', flush=True)"
+    program = (
+        "import itertools\nfor n in itertools.count(1): print(f'update, 1,00{n % 10} words', "
+        "flush=True)"
+    )
     system = command.system_of_command(
         "1", setup, [sys.executable, "-c", program], r"([\d,]+) words"
     )

@@ -3,7 +3,7 @@
 It reads one JSON object per line from standard input:
 
     arguments    of the command
-    folder       an empty directory for `out`, `err`, `pid`, and at the end `code` (negative: a signal's number)
+    folder       an empty directory for `out`, `err`, `pid`, and the exit code `code`
     environment  changes to it
     watched      a directory; the number of file changes in it is written to `changes`
     kill_at      SIGKILL before change number `kill_at` (0: never)

@@ -64,7 +64,10 @@ class Place:
 
     def needed(self, command: str) -> list[Any]:
         """Words with which a command ends well."""
-        small = "--batch-tokens 300 --d-model 16 --d-ff 16 --num-layers 1 --sustained-tflops 1 --peak-tflops 1"
+        small = (
+            "--batch-tokens 300 --d-model 16 --d-ff 16 --num-layers 1 --sustained-tflops 1 "
+            "--peak-tflops 1"
+        )
         return {
             "prepare": [
                 "--train",

@@ -19,7 +19,7 @@ from nmt_cli import registry
 Nmt = Callable[..., tuple[int, str, str]]
 
 FORGETFUL = '''
-"""An optimizer whose behaviour depends on what no checkpoint holds: how many steps this process has made."""
+"""An optimizer that depends on what no checkpoint holds: the steps of this process."""
 from dataclasses import dataclass
 import torch
 from nmt_cli.registry import register

@@ -18,11 +18,18 @@ from long_form import only_long
 SMALL = "--num-layers=1 --d-model=16 --d-ff=32 --num-heads=2"
 VARIANTS = {
     "transformer": SMALL,
-    "rotary, Muon": f"{SMALL} --attention=rotary --positions=none --optimizer=muon --zero-sublayers --batch-growth=6",
-    "relative, AdamW": f"{SMALL} --attention=relative --positions=none --optimizer=adamw --ema-decay=0.9",
+    "rotary, Muon": (
+        f"{SMALL} --attention=rotary --positions=none --optimizer=muon --zero-sublayers "
+        "--batch-growth=6"
+    ),
+    "relative, AdamW": (
+        f"{SMALL} --attention=relative --positions=none --optimizer=adamw --ema-decay=0.9"
+    ),
     "ALiBi, cosine": f"{SMALL} --attention=alibi --positions=none --schedule=cosine --dropout=0.3",
     "restricted, SGD": f"{SMALL} --attention=restricted --optimizer=sgd --schedule=linear_decay",
-    "R-Drop, noise": f"{SMALL} --criterion=r_drop --bpe-dropout=0.1 --noise=typos=0.3 --positions=learned",
+    "R-Drop, noise": (
+        f"{SMALL} --criterion=r_drop --bpe-dropout=0.1 --noise=typos=0.3 --positions=learned"
+    ),
     "expected reward": f"{SMALL} --criterion=expected_reward --samples=2 --max-length-offset=2",
     "best by BLEU": f"{SMALL} --validation-bleu --best-by=bleu",
     "mixture of experts": f"--model=moe_transformer {SMALL} --experts=4",
@@ -30,7 +37,9 @@ VARIANTS = {
     "GNMT": "--model=gnmt --num-layers=2 --d-model=16",
     "ConvS2S": "--model=convs2s --d-model=16 --convolutions=12x3*2,8x1 --decoder-convolutions=12x3",
     "ByteNet": "--model=bytenet --num-layers=2 --d-model=16",
-    "Deep-Att": "--model=deep_att --num-layers=2 --num-decoder-layers=2 --d-model=16 --d-embedding=12",
+    "Deep-Att": (
+        "--model=deep_att --num-layers=2 --num-decoder-layers=2 --d-model=16 --d-embedding=12"
+    ),
 }
 """Models, attentions, components and settings that keep a state or draw random numbers."""
 

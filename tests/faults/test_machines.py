@@ -169,7 +169,10 @@ def test_two_machines_translate_a_file(
     logs = [tmp_path / name for name in ("first", "second")]
     started = []
     for number, log in enumerate(logs):
-        launcher = "--nnodes 2 --nproc-per-node 2 --max-restarts 1 --rdzv-backend c10d --rdzv-endpoint 10.87.0.1:29500"
+        launcher = (
+            "--nnodes 2 --nproc-per-node 2 --max-restarts 1 --rdzv-backend c10d --rdzv-endpoint "
+            "10.87.0.1:29500"
+        )
         place = f"--rdzv-conf is_host={1 - number} --local-addr 10.87.0.{number + 1}"
         ranks = [
             sys.executable,

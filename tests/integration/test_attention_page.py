@@ -212,7 +212,8 @@ def test_colours_follow_the_weights_in_light_and_dark(
         const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
         const style = getComputedStyle(document.body);
         const grey = n => (n.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b)) / 3;
-        const cells = Array.from({length: d.length / 4}, (_, i) => (d[4 * i] + d[4 * i + 1] + d[4 * i + 2]) / 3);
+        const mean = (_, i) => (d[4 * i] + d[4 * i + 1] + d[4 * i + 2]) / 3;
+        const cells = Array.from({length: d.length / 4}, mean);
         return [grey(style.backgroundColor), grey(style.color), cells, [...mean()]]; })()"""
     )
     assert (paper > 200) == (scheme == "light")

@@ -17,7 +17,10 @@ Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "adding-a-component.md"
-SMALL = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 512 --max-steps 2 --save-every 1".split()
+SMALL = (
+    "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 512 --max-steps 2 "
+    "--save-every 1"
+).split()
 
 
 def save_example(name: str, folder: Path) -> None:
@@ -75,7 +78,10 @@ def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(
     assert re.search(r"^PASSED .*bag_of_words", contracts, re.MULTILINE)
 
     imported = ("--import", "bag_of_words")
-    flags = "--d-model 16 --batch-tokens 512 --warmup-steps 5 --learning-rate-scale 0.5 --max-steps 20 --log-every 5"
+    flags = (
+        "--d-model 16 --batch-tokens 512 --warmup-steps 5 --learning-rate-scale 0.5 --max-steps "
+        "20 --log-every 5"
+    )
     chosen = (*imported, "--import", "bag_presets", "--preset", "bag_small", *flags.split())
     trained = nmt("train", data, *chosen, "--out", tmp_path / "a run", **place)
     metrics = [
@@ -124,7 +130,10 @@ def test_every_block_of_the_guide_is_whole() -> None:
     """Each runs with names of its own in one process, apart from the other tests."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 7
-    code = "import json, sys\nfor block in json.load(sys.stdin):\n    exec(block, {'__name__': '__main__'})\n"
+    code = (
+        "import json, sys\nfor block in json.load(sys.stdin):\n    exec(block, {'__name__': "
+        "'__main__'})\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], input=json.dumps(blocks), capture_output=True, text=True
     )

@@ -14,7 +14,10 @@ import tracing
 import nmt_cli
 
 PACKAGE = Path(nmt_cli.__file__).parent
-TRAINING = "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 1024 --max-steps 6 --save-every 2"
+TRAINING = (
+    "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 1024 --max-steps 6 "
+    "--save-every 2"
+)
 
 NEVER_ENTERED = {
     "api.py",  # the same from Python
@@ -103,7 +106,8 @@ def test_the_commands_enter_every_file_of_the_core(entered: dict[str, set[int]])
         total, missed = total + len(every), missed + len(idle_lines)
         if idle_lines:
             print(
-                f"{name}: {', '.join(f'{function} ({line})' for line, function in idle_lines.items())}"
+                f"{name}: "
+                f"{', '.join(f'{function} ({line})' for line, function in idle_lines.items())}"
             )
         if every and len(idle_lines) == len(every):
             idle.add(name)

@@ -66,7 +66,10 @@ def test_curves_have_a_line_for_each_run_and_follow_the_choice_of_axis(
         "target tokens per second",
         "gradient norm",
     ]
-    lines = "[...document.querySelectorAll('#charts figure')].map(f => f.querySelectorAll('polyline').length)"
+    lines = (
+        "[...document.querySelectorAll('#charts figure')].map(f => "
+        "f.querySelectorAll('polyline').length)"
+    )
     assert browser.evaluate(lines) == [4, 4, 2, 2, 2]
     before = browser.evaluate("document.querySelector('polyline').getAttribute('points')")
     browser.point("#along [value=hours]", click=True)

@@ -43,7 +43,10 @@ class Server:
     def begin(self, body: bytes) -> socket.socket:
         """Begin a request. Return when the server has accepted it and waits for its body."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=120)
-        head = f"POST /translate HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            "POST /translate HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
+            f"{len(body)}\r\n\r\n"
+        )
         connection.sendall(head.encode())
         answer = b""
         while b"\r\n\r\n" not in answer:

@@ -138,9 +138,14 @@ def by_hand(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int)
 
 @settings(max_examples=20)
 @given(
-    N=st.integers(1, 3), d_model=st.sampled_from([8, 24]), d_ff=st.integers(1, 40), h=st.integers(1, 4),
-    d_k=st.integers(1, 8), d_v=st.integers(1, 8), V=st.integers(5, 50),
-)  # fmt: skip
+    N=st.integers(1, 3),
+    d_model=st.sampled_from([8, 24]),
+    d_ff=st.integers(1, 40),
+    h=st.integers(1, 4),
+    d_k=st.integers(1, 8),
+    d_v=st.integers(1, 8),
+    V=st.integers(5, 50),
+)
 def test_parameters_in_closed_form(
     N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int
 ) -> None:

@@ -17,7 +17,8 @@ from nmt_cli.interfaces import BOS, EOS, PAD
 
 D_MODEL, WARMUP, SCALE, SMOOTHING = 16, 2, 0.1, 0.2
 FLAGS = f"""
-    --num-layers 1 --d-model {D_MODEL} --d-ff 24 --num-heads 2 --dropout 0 --label-smoothing {SMOOTHING}
+    --num-layers 1 --d-model {D_MODEL} --d-ff 24 --num-heads 2
+    --dropout 0 --label-smoothing {SMOOTHING}
     --warmup-steps {WARMUP} --learning-rate-scale {SCALE} --batch-tokens 300 --micro-batches 2
     --device cpu --precision float32 --save-every 1 --log-every 1
 """.split()

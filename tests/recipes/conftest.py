@@ -94,7 +94,8 @@ case "$command" in
     cp {folder}/run/metrics.jsonl {folder}/run/summary.json "$out"
     ;;
   translate) echo hallo && echo "2 lines: 12.5 sentences/s" >&2 ;;
-  score) echo '{"scores": [{"metric": "multi30k", "score": 38.5}, {"metric": "multi-bleu", "score": 40.0}]}' ;;
+  score) echo '{"scores": [{"metric": "multi30k", "score": 38.5},' \
+    '{"metric": "multi-bleu", "score": 40.0}]}' ;;
 esac
 """
 

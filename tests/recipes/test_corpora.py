@@ -122,7 +122,10 @@ def test_unpacked_text_is_used(
     table = json.loads((recipes / "wmt14_en_de.json").read_text(encoding="utf-8"))
     mine = tmp_path / "mine"
     (mine / "training").mkdir(parents=True)
-    markup = '<refset>\n<DOC>\n<seg id="1"> Fünf\u00a0% </seg>\n <SEG id="2">a\u0085b &amp; c</SEG>\n<hl>\n</refset>\n'
+    markup = (
+        '<refset>\n<DOC>\n<seg id="1"> Fünf\u00a0% </seg>\n '
+        '<SEG id="2">a\u0085b &amp; c</SEG>\n<hl>\n</refset>\n'
+    )
     for language in ("en", "de"):
         (mine / f"training/europarl-v7.de-en.{language}").write_bytes(b"caf\xe9\nok\n")
         (mine / f"commoncrawl.de-en.{language}.gz").write_bytes(gzip.compress(b"c\n"))

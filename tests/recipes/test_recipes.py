@@ -21,9 +21,14 @@ from number_names import write_corpus
 Bash = Callable[..., subprocess.CompletedProcess[str]]
 Calls = Callable[[], list[str]]
 Rows = Callable[[str], dict[str, list[str]]]
-TINY = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --max-steps 10 --save-every 1 --batch-tokens 256".split()
+TINY = (
+    "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --max-steps 10 --save-every 1 "
+    "--batch-tokens 256"
+).split()
 
-LITTLE = "--num-layers 1 --d-model 32 --d-ff 32 --num-heads 1 --batch-tokens 256 --warmup-steps 20".split()
+LITTLE = (
+    "--num-layers 1 --d-model 32 --d-ff 32 --num-heads 1 --batch-tokens 256 --warmup-steps 20"
+).split()
 LITTLE += ["--validate-every", "60", "--log-every", "60"]
 
 
@@ -174,7 +179,9 @@ def test_several_languages_in_one_model_and_again(
         file.rename(text / file.name.replace("valid", "val").replace("test", "test_2016_flickr"))
     (text / "train.cs.gz").write_bytes(gzip.compress((text / "train.cs").read_bytes()))
     (text / "train.cs").unlink()
-    flags = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 256 --warmup-steps 5".split()
+    flags = (
+        "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 256 --warmup-steps 5"
+    ).split()
     command = (recipes / "multilingual.sh", text, "--out", tmp_path / "out", "--", *flags)
     first = bash(*command, STEPS="30", PIECES="200")
     assert called(first) == ["prepare", "train", "average"] * 2 + ["translate", "score"] * 2 + (
@@ -278,7 +285,10 @@ def test_distillation_through_a_stop(
     assert float(rows["student-distilled"][0]) > float(rows["teacher-1"][0])
     assert rows["student-distilled"][1] == rows["teacher-1"][1]  # one in the decoder
     (*_, teacher, _, slow), (*_, student, _, fast) = rows["teachers"], rows["student-distilled"]
-    got = f"Got: {float(teacher) - float(student):.2f} less, and {float(fast) / float(slow):.1f} times as fast.\n"
+    got = (
+        f"Got: {float(teacher) - float(student):.2f} less, and {float(fast) / float(slow):.1f} "
+        "times as fast.\n"
+    )
     assert continued.stdout.endswith(got)
 
 

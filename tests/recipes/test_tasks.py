@@ -14,7 +14,9 @@ import pytest
 
 Bash = Callable[..., subprocess.CompletedProcess[str]]
 Rows = Callable[[str], dict[str, list[str]]]
-TINY = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --warmup-steps 5 --batch-tokens 512".split()
+TINY = (
+    "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --warmup-steps 5 --batch-tokens 512"
+).split()
 
 
 @pytest.fixture

@@ -64,12 +64,32 @@ def test_wrong_options_are_named(translator: nmt_cli.Translator, tiny_checkpoint
 
 
 OPTIONS = {
-    "beam": 2, "alpha": 1.5, "nbest": 2, "min_length": 3, "unknown": True, "sample": True, "temperature": 2.0,
-    "top_k": 4, "top_p": 0.5, "seed": 6, "batch_tokens": 7, "read_ahead": 8, "max_source_length": 9,
-    "max_length_offset": 10, "max_length": 11, "no_repeat_ngram": 12, "replace_unknown": True, "constrained": True,
-    "align": True, "tag": "<2de>", "markup": True, "protect": "a", "glossary": "terms.tsv",
-    "split_sentences": True, "sentence_language": "fr",
-}  # fmt: skip
+    "beam": 2,
+    "alpha": 1.5,
+    "nbest": 2,
+    "min_length": 3,
+    "unknown": True,
+    "sample": True,
+    "temperature": 2.0,
+    "top_k": 4,
+    "top_p": 0.5,
+    "seed": 6,
+    "batch_tokens": 7,
+    "read_ahead": 8,
+    "max_source_length": 9,
+    "max_length_offset": 10,
+    "max_length": 11,
+    "no_repeat_ngram": 12,
+    "replace_unknown": True,
+    "constrained": True,
+    "align": True,
+    "tag": "<2de>",
+    "markup": True,
+    "protect": "a",
+    "glossary": "terms.tsv",
+    "split_sentences": True,
+    "sentence_language": "fr",
+}
 NEEDED = {
     "sentence_language": "split_sentences",
     "temperature": "sample",

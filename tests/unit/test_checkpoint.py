@@ -205,7 +205,7 @@ def test_a_model_that_the_weights_do_not_fit(
 
 
 def test_nothing_in_the_package_unpickles() -> None:
-    """The package uses no pickle. torch.load, which can run code from a file, loads tensors only."""
+    """The package uses no pickle. torch.load, which could run a file's code, loads tensors only."""
     package = Path(checkpoint.__file__).parent
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")

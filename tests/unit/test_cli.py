@@ -59,7 +59,10 @@ def test_the_overview_fits_a_terminal(nmt: Nmt, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("flag", ["--version", "--help"])
 def test_the_overview_imports_no_command(flag: str) -> None:
     modules = [entry_point(name).module for name in command_names()]
-    code = f"import sys; from nmt_cli.cli import main\ntry: main(['{flag}'])\nfinally: print(*sys.modules)"
+    code = (
+        f"import sys; from nmt_cli.cli import main\ntry: main(['{flag}'])\nfinally: "
+        "print(*sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0
     assert "nmt_cli.cli" in run.stdout

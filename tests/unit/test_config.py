@@ -76,7 +76,8 @@ def test_each_layer_lies_over_the_one_before(
         ("dashes.toml", 'd-model = 64\nbeta2 = 0.9\nattention = "restricted"\nneighbourhood = 6\n'),
         (
             "sections.toml",
-            '[model]\nd-model = 64\n[optimizer]\nbeta2 = 0.9\n[attention]\nname = "restricted"\nneighbourhood = 6',
+            "[model]\nd-model = 64\n[optimizer]\nbeta2 = 0.9\n"
+            '[attention]\nname = "restricted"\nneighbourhood = 6',
         ),
         ("flat.yml", "d-model: 64\nbeta2: 9e-1\nattention: restricted\nneighbourhood: 6\n"),
         (
@@ -86,7 +87,8 @@ def test_each_layer_lies_over_the_one_before(
         ),
         (
             "flat.json",
-            '{"d_model": 64, "optimizer.beta2": 0.9, "attention": "restricted", "neighbourhood": 6}',
+            '{"d_model": 64, "optimizer.beta2": 0.9, '
+            '"attention": "restricted", "neighbourhood": 6}',
         ),
     ],
 )

@@ -191,18 +191,29 @@ def test_values_arrive_with_their_types(app: typer.Typer, taken: list[Any]) -> N
     )
     assert isinstance(options.hours, float)
     assert flags == {
-        "salt_grams": 2.0, "servings": 3, "spice": 7, "pot": "square", "simmer": "20", "stir": False, "dish.beef": 4,
-        "dish.quiet": True, "dish": "stew",
-    }  # fmt: skip
+        "salt_grams": 2.0,
+        "servings": 3,
+        "spice": 7,
+        "pot": "square",
+        "simmer": "20",
+        "stir": False,
+        "dish.beef": 4,
+        "dish.quiet": True,
+        "dish": "stew",
+    }
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--servings", "2.5"], ["--salt-grams", "much"], ["--hours", "0.1"], ["--heat", "none"], ["--hidden", "4"],
+        ["--servings", "2.5"],
+        ["--salt-grams", "much"],
+        ["--hours", "0.1"],
+        ["--heat", "none"],
+        ["--hidden", "4"],
         ["--quiet", "true"],
     ],
-)  # fmt: skip
+)
 def test_values_that_do_not_fit_are_rejected(
     app: typer.Typer, taken: list[Any], arguments: list[str]
 ) -> None:
@@ -297,9 +308,15 @@ def test_a_file_gives_flags_and_arguments(cook: Command, taken: list[Any]) -> No
     assert called(cook, "--config", "dinner.yaml")[0] == 0
     options, flags = taken[0]
     expected = CookOptions(
-        guests=("anne", "bob"), table=Path("oak"), knives=(Path("k"),), hours=2.0, quiet=True, heat="high",
-        oven=OvenOptions(degrees=200), config=Path("dinner.yaml"),
-    )  # fmt: skip
+        guests=("anne", "bob"),
+        table=Path("oak"),
+        knives=(Path("k"),),
+        hours=2.0,
+        quiet=True,
+        heat="high",
+        oven=OvenOptions(degrees=200),
+        config=Path("dinner.yaml"),
+    )
     assert (options, flags) == (expected, {})
     assert options.of_components() == {"dish": "stew", "dish.beef": 4, "spice": 7}
 

@@ -24,7 +24,7 @@ KNOWN = {"--pan": Flag(False), "-p": Flag(False), "--hot": Flag(True), "--no-hot
         (
             "-pbig -pan big --big_pan",
             ["-pan", "--big_pan"],
-        ),  # -p big; with one hyphen, as some programs write flags
+        ),  # -p big, with one hyphen, as some programs write flags
         ("pan -1 -.5 - --pot -x -- --pit", ["--pot", "-x"]),
         ("--hot --pot (0.9, 0.98) -3 --pit", ["--pot", "--pit"]),
     ],

@@ -45,7 +45,7 @@ class System(NamedTuple):
     """A program that is ready to train."""
 
     version: str
-    one_pass: Callable[[], float]  # an update with each batch; returns the real target tokens
+    one_pass: Callable[[], float]  # an update with each batch, which returns the real target tokens
     padding: float | None = None  # share of the target positions, if known
     # Returns the seconds that it has waited for data so far, if it knows.
     waiting: Callable[[], float] | None = None

@@ -170,7 +170,7 @@ def test_pieces_are_found_in_the_line(words: list[str], data: st.DataObject) -> 
             [0, 0, 1, 1],
         ),  # Moses, escapes
         ("▁ein ▁½ ▁fine ▁stra ß e", "Ein 1\u20442 ﬁne Straße", [0, 1, 2, 3, 3, 3]),  # NFKC, case
-        ("▁caf é", "cafe\u0301 x", [0, 0]),  # composed; and the line goes on
+        ("▁caf é", "cafe\u0301 x", [0, 0]),  # composed, and the line goes on
         ("▁a ▁ <unk> ▁b", "a ☃☃ b", [0, 1, 1, 2]),
         ("▁a ▁ <0xE2> <0x98> <0x83> ▁b", "a ☃ b", [0, 1, 1, 1, 1, 2]),
         ("a@@ b c", "ab c", [0, 0, 1]),  # subword-nmt

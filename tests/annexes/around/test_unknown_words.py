@@ -106,7 +106,7 @@ def test_the_end_of_the_source_is_no_word() -> None:
 
 
 def test_words_are_copied_as_the_tokeniser_gives_them_and_as_written() -> None:
-    """With --moses and --lowercase, the comma is a word, the case stays, outputs are detokenised."""
+    """With --moses and --lowercase: the comma is a word, the case stays, outputs are joined."""
     script = [*task(moses=True, lowercase=True).encode_target("der hund"), UNK, UNK]
     output_words = replaced("The dog, Zorro.", script, [[[0, 1, 2, 3]]], moses=True, lowercase=True)
     assert output_words == "der hund, Zorro"

@@ -13,7 +13,10 @@ from nmt_cli import checkpoint
 from nmt_cli.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
-TINY = "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --batch-tokens 800 --log-every 1 --device cpu".split()
+TINY = (
+    "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --batch-tokens 800 --log-every 1 "
+    "--device cpu"
+).split()
 STAGES = (
     "--stage",
     "noisy*0.3 clean*0.5 until 1",

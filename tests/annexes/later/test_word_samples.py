@@ -29,7 +29,10 @@ LINES = [
         "newer newest newly new",
         "xä 😀",
     ),
-    *"lower lowered wider widely bidder bide abide header heading reader reading seed seeded needle needed".split(),
+    *(
+        "lower lowered wider widely bidder bide abide header heading reader reading seed seeded "
+        "needle needed"
+    ).split(),
 ] * 3
 DRAWS = 5000
 
@@ -69,7 +72,10 @@ def test_a_character_that_is_no_piece_is_unknown_and_the_rest_is_drawn() -> None
 def test_other_processes_draw_the_same(vocabulary: SentencePieces, tmp_path: Path) -> None:
     """A resumed run is another process. SentencePiece itself would not."""
     described = subwords.save(vocabulary, tmp_path, "joint")
-    drawn = "[sampler(load(Path(F), D), 0.3)('the slowest newest lowest', Random(f'1 {i}')) for i in range(20)]"
+    drawn = (
+        "[sampler(load(Path(F), D), 0.3)('the slowest newest lowest', Random(f'1 {i}')) for i in "
+        "range(20)]"
+    )
     code = (
         "from pathlib import Path; from random import Random; from nmt_cli.data.subwords import "
         "load; "

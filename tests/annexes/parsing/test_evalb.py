@@ -179,7 +179,7 @@ TWO = "(S1 (S ({} ') (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark)) ('' ')))"
             NEW,
             "3 1 0.00 0.00 0 0 0 0 0 0 0.00",
         ),
-        # deleted for the length, too: the length is that of gold without the restored quote
+        # deleted for the length, too, which is gold's without the restored quote
         (ONE.format("POS"), ONE.format("''"), QUOTES, "3 0 100.00 100.00 4 4 4 0 4 3 75.00"),
         (ONE.format("''"), ONE.format("POS"), QUOTES, "4 0 100.00 100.00 4 4 4 0 4 3 75.00"),
     ],

@@ -15,7 +15,7 @@ def test_f1_of_words_by_frequency_is_as_counted_by_hand() -> None:
     training = Counter({"the": 2000, "cat": 3})
     references = ["the cat sat", "the the"]
     outputs = ["the cat cat", "the dog"]
-    # the: 3 in the references, 2 in the outputs, 2 right. cat: 1, 2, 1. Never seen: sat; dog: 1, 1,
+    # the: 3 in the references, 2 in the outputs, 2 right. cat: 1, 2, 1. Never seen: sat. dog: 1, 1,
     # 0.
     rows = {row["group"]: row for row in by_frequency([outputs], references, training)}
     assert rows["more than 999"] == {

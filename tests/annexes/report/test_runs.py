@@ -143,7 +143,8 @@ def test_the_last_line_of_a_run_that_goes_on_may_be_incomplete(copy: Path) -> No
 def test_numbers_that_json_lacks_are_left_out(copy: Path) -> None:
     with (copy / "metrics.jsonl").open("a") as file:
         file.write(
-            '{"step": 13, "training_seconds": 1, "target_tokens": 9, "validation_loss": NaN, "loss": Infinity}\n'
+            '{"step": 13, "training_seconds": 1, "target_tokens": 9, '
+            '"validation_loss": NaN, "loss": Infinity}\n'
         )
     run = read_run(copy)
     assert run.curves()["validation_loss"][-1] is None

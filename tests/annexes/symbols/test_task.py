@@ -104,6 +104,9 @@ def test_filters_see_no_tags(text: Path) -> None:
     }
 
 
+NINETY = ",".join(f"<{number}>" for number in range(90))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -112,7 +115,7 @@ def test_filters_see_no_tags(text: Path) -> None:
         (["--train", "t.tsv@<x>"], "t.tsv@<x>: <x> is no symbol. There are none;.*--symbols"),
         (["--train", "t.tsv@<x>", "--symbols", "<y>"], "<x> is no symbol. The symbols are <y>"),
         (["--train", "t.tsv", "--symbols", "<a>,<a>"], "--symbols: '<a>' cannot be one"),
-        ([*TABLE, "--symbols", ",".join(f"<{n}>" for n in range(90))], "no place for words beside 90"),
+        ([*TABLE, "--symbols", NINETY], "no place for words beside 90"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(

@@ -74,8 +74,13 @@ def test_places_without_a_test_text(tmp_path: Path) -> None:
     gone = write_run(tmp_path / "run", path=str(tmp_path / "gone"))
     messages = {
         without: f"--test: {without} has no test text; run nmt prepare with --test PREFIX",
-        gone: f"--test: {tmp_path}/gone: no such directory; .* Or give --input DATA/test.source.txt",
-        tmp_path: f"--test: {tmp_path}: not a run: it has no config.json. Or give --input DATA/test.source.txt",
+        gone: (
+            f"--test: {tmp_path}/gone: no such directory; .* Or give --input DATA/test.source.txt"
+        ),
+        tmp_path: (
+            f"--test: {tmp_path}: not a run: it has no config.json. Or give --input "
+            "DATA/test.source.txt"
+        ),
     }
     for place, message in messages.items():
         with pytest.raises(UsageError, match=message):

@@ -25,7 +25,9 @@ from nmt_cli.files import parallel_text
 from nmt_cli.tasks.translation import TranslationTask
 
 WORDS = "the a small big old dog cat man runs sleeps sees in on under house park tree".split()
-WORTE = "der ein kleiner grosser alter Hund Katze Mann rennt schläft sieht in auf unter Haus Park Baum".split()
+WORTE = (
+    "der ein kleiner grosser alter Hund Katze Mann rennt schläft sieht in auf unter Haus Park Baum"
+).split()
 FLAGS = {"source_lang": "en", "target_lang": "de", "vocab_size": 100}
 
 
@@ -192,7 +194,7 @@ def test_validation_lines_all_stay(text: Path) -> None:
     assert len(corpus.source(0)) == 0
     valid = manifest_of(text / "data")["splits"]["valid"]
     assert valid["dropped"] == {}
-    assert valid["source"]["unknown"] == 2 + 1  # U+0085; a run of letters
+    assert valid["source"]["unknown"] == 2 + 1  # U+0085, and a run of letters
 
 
 @pytest.mark.timeout(300)  # long lines must not be tokenised

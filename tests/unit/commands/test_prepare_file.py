@@ -18,7 +18,8 @@ target_lang: de
 task: {name: translation, vocab-size: 60}
 separate-vocabularies: true
 """
-FLAGS = """prepare --source-lang en --target-lang de --vocab-size 60 --separate-vocabularies --workers 1
+FLAGS = """prepare --source-lang en --target-lang de --vocab-size 60
+    --separate-vocabularies --workers 1
     --train train --valid valid --out data"""
 
 

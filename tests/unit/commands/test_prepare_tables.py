@@ -72,14 +72,17 @@ def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--train", "t.tsv", "--columns", "source=1,target=9"], "t.tsv:1: expected 9 columns .* found 5;.*--columns"),
+        (["--train", "t.tsv", "--columns", "source=1,target=9"], "t.tsv:1: .* 9 .*--columns"),
         (["--train", "t.tsv", "--columns", "1,2"], "--columns 1,2: expected .*source=2,target=5"),
         (["--train", "none.tsv"], "none.tsv: no such file, nor a compressed one"),
         (["--train-source", "a.en"], "--train-source and --train-target belong together"),
-        (["--valid-source", "a.en", "--train", "t.tsv"], "--valid-source and --valid-target belong together"),
-        (["--train", "t.tsv", "--valid", "t.tsv", *"--valid-source a.en --valid-target a.de".split()], "contradict"),
+        (["--valid-source", "a.en", "--train", "t.tsv"], "--valid-source and --valid-target"),
+        (
+            [*"--train t.tsv --valid t.tsv --valid-source a.en --valid-target a.de".split()],
+            "contradict",
+        ),
         (["--valid", "t.tsv"], "there is no training text: give --train PREFIX, or --train-source"),
-        (["--train", "a", "--source-lang", "en", "--target-lang", "en"], "Give a table, or --train-source"),
+        (["--train", "a", *"--source-lang en --target-lang en".split()], "or --train-source"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(

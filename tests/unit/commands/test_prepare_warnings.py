@@ -63,7 +63,10 @@ def test_a_file_that_is_no_table(
     table.write_text("one,eins\n", encoding="utf-8")
     for more in ([], ["--source-lang", "en", "--target-lang", "de"]):
         assert run(["prepare", "--train", str(table), "--out", str(tmp_path / "data"), *more]) == 1
-        expected = f"nmt: {table}: expected a table whose name ends in .tsv, or the beginning of the names of two files"
+        expected = (
+            f"nmt: {table}: expected a table whose name ends in .tsv, or the beginning of the "
+            "names of two files"
+        )
         assert expected in capfd.readouterr().err
     write(tmp_path, name, ("one", "eins"))
     assert run([*PREPARE, "--train", str(table), "--out", str(tmp_path / "data")]) == 0

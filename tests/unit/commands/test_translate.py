@@ -396,7 +396,8 @@ PLUGIN = """
 from nmt_cli import registry
 registry.discover()
 full = registry.find("attention", "full")
-registry.register("attention", "mine", full.config)(lambda *config, **values: full.build(*config, **values))
+build = lambda *config, **values: full.build(*config, **values)
+registry.register("attention", "mine", full.config)(build)
 """
 
 

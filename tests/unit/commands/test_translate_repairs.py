@@ -86,7 +86,7 @@ def test_a_drawing_is_complete_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPa
 
 
 def conversation(
-    made: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answering: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> str:
     """The output after one line was typed."""
     lines = ["the cat"]
@@ -97,7 +97,7 @@ def conversation(
         return lines.pop()
 
     monkeypatch.setattr(builtins, "input", typed)
-    converse(made)
+    converse(answering)
     return capsys.readouterr().out
 
 

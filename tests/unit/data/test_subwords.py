@@ -30,10 +30,15 @@ LINES = [
     ),
     *(f"x{character}x" for character in LETTERS),
     *(
-        "lower lowest lowered newer newest newly wider widest widely bidder bide abide abode".split()
+        (
+            "lower lowest lowered newer newest newly wider widest widely bidder bide abide abode"
+        ).split()
     ),
     *(
-        "slow slowly slower slowest sew sewed sewn seed seeded needle needed based abased header".split()
+        (
+            "slow slowly slower slowest sew sewed sewn seed seeded needle needed based abased "
+            "header"
+        ).split()
     ),
 ] * 3
 

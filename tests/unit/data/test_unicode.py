@@ -149,7 +149,10 @@ def test_a_long_line_of_marks_takes_no_longer_than_its_length(repeated: str) -> 
     assert time.process_time() - start < 20
 
 
-TWICE = "aé„~ \t\u00a0\u200b\u3000\u2581\u00ad\ufe0f\u200c\u200d\u180b\u182d\u0645\u0627\u064e\u0915\u094d😀Ａ…"
+TWICE = (
+    "aé„~ "
+    "\t\u00a0\u200b\u3000\u2581\u00ad\ufe0f\u200c\u200d\u180b\u182d\u0645\u0627\u064e\u0915\u094d😀Ａ…"
+)
 
 
 @given(line=st.text(TWICE, max_size=20))

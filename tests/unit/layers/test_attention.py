@@ -53,9 +53,22 @@ def test_multi_head_attention_agrees_with_pytorch() -> None:
         [our_attention.w_q.weight, our_attention.w_k.weight, our_attention.w_v.weight]
     )
     their_output, weights = F.multi_head_attention_forward(
-        x.transpose(0, 1), context.transpose(0, 1), context.transpose(0, 1), 8, 2, packed, None, None, None, False, 0.0,
-        our_attention.w_o.weight, None, key_padding_mask=padding, average_attn_weights=False,
-    )  # fmt: skip
+        x.transpose(0, 1),
+        context.transpose(0, 1),
+        context.transpose(0, 1),
+        8,
+        2,
+        packed,
+        None,
+        None,
+        None,
+        False,
+        0.0,
+        our_attention.w_o.weight,
+        None,
+        key_padding_mask=padding,
+        average_attn_weights=False,
+    )
     mask = Recorded(padding)
     torch.testing.assert_close(our_attention(x, context, mask), their_output.transpose(0, 1))
     torch.testing.assert_close(mask.weights, [weights])

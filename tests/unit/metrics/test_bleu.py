@@ -36,11 +36,16 @@ MULTI_BLEU = {
 COUNT_IN_PERL = r"""
 my ($hyp, @refs) = @ARGV; my (@hit, @all); my ($c, $r) = (0, 0);
 sub lines { open(my $f, '<', $_[0]) or die; my @l = <$f>; chomp @l; return @l }
-sub grams { my ($n, @w) = @_; my %g; $g{join(' ', @w[$_ .. $_ + $n - 1])}++ for 0 .. $#w - $n + 1; return %g }
+sub grams {
+  my ($n, @w) = @_; my %g;
+  $g{join(' ', @w[$_ .. $_ + $n - 1])}++ for 0 .. $#w - $n + 1;
+  return %g
+}
 my @h = lines($hyp); my @r = map { [lines($_)] } @refs;
 for my $i (0 .. $#h) {
   my @w = split ' ', $h[$i];
-  my ($best) = sort { abs($a - @w) <=> abs($b - @w) || $a <=> $b } map { scalar(my @x = split ' ', $_->[$i]) } @r;
+  my @lengths = map { scalar(my @x = split ' ', $_->[$i]) } @r;
+  my ($best) = sort { abs($a - @w) <=> abs($b - @w) || $a <=> $b } @lengths;
   $c += @w; $r += $best;
   for my $n (1 .. 4) {
     my %limit;
@@ -49,7 +54,10 @@ for my $i (0 .. $#h) {
       for (keys %g) { $limit{$_} = $g{$_} if $g{$_} > ($limit{$_} // 0) }
     }
     my %g = grams($n, @w);
-    for (keys %g) { my $l = $limit{$_} // 0; $all[$n] += $g{$_}; $hit[$n] += $g{$_} < $l ? $g{$_} : $l }
+    for (keys %g) {
+      my $l = $limit{$_} // 0;
+      $all[$n] += $g{$_}; $hit[$n] += $g{$_} < $l ? $g{$_} : $l
+    }
   }
 }
 my $log = 0; $log += log($hit[$_] / $all[$_]) / 4 for 1 .. 4;

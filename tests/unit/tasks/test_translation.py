@@ -255,7 +255,7 @@ def test_reading_a_prefix(tmp_path: Path) -> None:
 def test_bleu_is_sacrebleus_13a() -> None:
     task, hypotheses = build_task(), ["The dog runs, doesn't it?", "Zwei Hunde laufen."]
     references = ["The dog runs, doesn't he?", "Zwei Hunde laufen im Park."]
-    # The figure is that of the command: sacrebleu REFERENCE -i HYPOTHESES -b -w 12
+    # The figure is the command's: sacrebleu REFERENCE -i HYPOTHESES -b -w 12
     assert task.evaluate(hypotheses, references) == {
         "bleu": pytest.approx(50.865330012869, abs=1e-11),
         "exact": 0.0,

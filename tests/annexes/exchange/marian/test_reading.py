@@ -157,7 +157,7 @@ def test_the_ids_are_those_of_the_tokenizer(
 ) -> None:
     task: Any = checkpoint.load_task(imported / "task")
     assert task.languages == ("eng", "deu")
-    assert task.config.normalization == "none"  # that of its SentencePiece models is enough
+    assert task.config.normalization == "none"  # its SentencePiece models normalise
     tokenizer = AutoTokenizer.from_pretrained(marian, split_special_tokens=True)
     lines = [
         *odd_lines,

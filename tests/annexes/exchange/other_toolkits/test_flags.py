@@ -60,9 +60,12 @@ def test_a_flag_has_the_answer_of_each_program() -> None:
 
 
 IWSLT = """data --arch transformer_iwslt_de_en --share-decoder-input-output-embed --optimizer adam
-    --adam-betas '(0.9, 0.98)' --clip-norm 0.0 --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000
-    --dropout 0.3 --weight-decay 0.0001 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-    --max-tokens 4096 --eval-bleu --eval-bleu-args '{"beam": 5}' --eval-bleu-detok moses --eval-bleu-remove-bpe
+    --adam-betas '(0.9, 0.98)' --clip-norm 0.0 --lr 5e-4
+    --lr-scheduler inverse_sqrt --warmup-updates 4000
+    --dropout 0.3 --weight-decay 0.0001
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --max-tokens 4096 --eval-bleu --eval-bleu-args '{"beam": 5}'
+    --eval-bleu-detok moses --eval-bleu-remove-bpe
     --best-checkpoint-metric bleu --maximize-best-checkpoint-metric --lenpen -0.5 --srcdict dict"""
 
 
