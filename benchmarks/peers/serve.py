@@ -57,7 +57,7 @@ class System(NamedTuple):
     """A loaded system."""
 
     version: str
-    # Sources without their end -> the best output of each; one call is one batch.
+    # Sources without their end -> the best output of each. One call is one batch.
     translate: Translate
 
 

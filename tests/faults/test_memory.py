@@ -118,7 +118,7 @@ def test_a_model_that_is_too_large(
     monkeypatch.setattr(torch, "empty_like", failing)
     with pytest.raises(
         TrainingError,
-        match="the optimizer's state do not fit into this GPU; choose a smaller model",
+        match=r"the optimizer's state .*; .*smaller",
     ):
         run(tiny_data, tmp_path / "run")
 
@@ -133,7 +133,5 @@ def test_layers_that_cannot_be_compiled(
         raise torch._dynamo.exc.TorchDynamoException("Failed to find C compiler\nmore")
 
     monkeypatch.setattr(Gradients, "add", failing)
-    with pytest.raises(
-        TrainingError, match="cannot be compiled: Failed to find C compiler; --no-compile trains"
-    ):
+    with pytest.raises(TrainingError, match="Failed to find C compiler; --no-compile"):
         run(tiny_data, tmp_path / "run")

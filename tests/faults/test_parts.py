@@ -145,4 +145,4 @@ def test_processes_need_files_that_they_share(
     started[1].send(signal.SIGTERM)  # as torchrun does
     started[1].code()
     (message,) = messages(started)
-    assert "give --input FILE and --output FILE" in message
+    assert "--input FILE and --output FILE" in message

@@ -56,7 +56,7 @@ def test_losses_and_outputs_are_the_same(
     assert outputs[0] == outputs[1]
     assert len(outputs[0].splitlines()) == 30
     refused = nmt("translate", tmp_path / "with", "--dtype", "int8", "-i", lines, code=2, **place)
-    assert "--dtype int8 needs nmt_cli.fast: use float32 or bfloat16" in refused.stderr
+    assert "--dtype int8 needs nmt_cli.fast" in refused.stderr
 
 
 def test_micro_batches_of_the_paper_fit() -> None:

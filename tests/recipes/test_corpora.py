@@ -147,8 +147,8 @@ def test_unpacked_text_is_used(
     assert "NOT as expected: 1,920,209" in said
     assert "europarl-v7.en: bytes that are not UTF-8" in said
     (mine / "news-commentary-v9.de").write_bytes(b"a\n")
-    with pytest.raises(DataError, match="news-commentary-v9: 3 en lines, 1 de lines"):
+    with pytest.raises(DataError, match=r"news-commentary-v9: 3 en .*1 de"):
         corpora.collect(table, tmp_path / "unequal", mine)
     (mine / "commoncrawl.de-en.de.gz").unlink()
-    with pytest.raises(DataError, match=r"training-parallel-commoncrawl\.tgz.*commoncrawl\.de\.gz"):
+    with pytest.raises(DataError, match=r"parallel-commoncrawl\.tgz.*\.de\.gz"):
         corpora.collect(table, tmp_path / "other", mine)

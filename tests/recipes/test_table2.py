@@ -120,7 +120,7 @@ def test_small_systems_get_the_same_time_and_a_table(
     ]
     assert table["GNMT + RL"]["BLEU, paper"] == "24.60"
     assert table["GNMT + RL"]["BLEU, here"] == "38.50 ± 0.00"
-    assert table["GNMT + RL"]["minutes"] == "60.0"  # those of both trainings
+    assert table["GNMT + RL"]["minutes"] == "60.0"  # of both trainings
     # Of two models with two trainings each.
     assert table["GNMT + RL, ensemble"]["FLOPs, counted"] == "4.0e+15"
     assert table["Deep-Att + PosUnk"]["sentences/s"] == "12.5"

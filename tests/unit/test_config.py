@@ -175,9 +175,7 @@ def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_ha
     config = resolved({"schedule": "linear_decay"}, file=file)
     # What the new one has as well is kept.
     assert (config["schedule"].warmup_steps, config.training.seed) == (7, 3)
-    with pytest.raises(
-        UsageError, match=r"^--learning-rate belongs to the schedule constant, not to linear_decay"
-    ):
+    with pytest.raises(UsageError, match=r"^--learning-rate .*constant.*linear_decay"):
         resolved({"schedule": "linear_decay", "learning_rate": 0.5})
     with pytest.raises(
         UsageError,
@@ -205,7 +203,7 @@ def test_the_peak_of_a_later_layer_takes_the_place_of_a_scale(tmp_path: Path) ->
         tmp_path, "c.json", '{"schedule": {"learning_rate_scale": 0.3, "peak_learning_rate": null}}'
     )
     assert resolved(file=file, preset="quickstart")["schedule"].learning_rate_scale == 0.3
-    with pytest.raises(UsageError, match=r"^--peak-learning-rate and --learning-rate-scale"):
+    with pytest.raises(UsageError, match=r"^--peak.*-rate .*--learning-rate-scale"):
         resolved({"peak_learning_rate": 0.001, "learning_rate_scale": 0.5})
 
 
@@ -327,7 +325,5 @@ def test_two_extras_cannot_have_the_same_setting(noisy: type[Any]) -> None:
     registry.register("observer", "noisier", dataclass(frozen=True)(type("Noisier", (noisy,), {})))(
         Observer
     )
-    with pytest.raises(
-        UsageError, match="two dataclasses of settings of a run have the field 'loudness'"
-    ):
+    with pytest.raises(UsageError, match=r"two dataclasses .*'loudness'"):
         resolved()

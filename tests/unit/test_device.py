@@ -87,7 +87,5 @@ def test_memory_can_run_out_outside_pytorchs_allocator(message: str) -> None:
 
 
 def test_int8_needs_the_fast_room() -> None:
-    with pytest.raises(
-        UsageError, match=r"--dtype int8 needs nmt_cli\.fast: use float32 or bfloat16"
-    ):
+    with pytest.raises(UsageError, match=r"--dtype int8 .*float32 or bfloat16"):
         Plain(torch.device("cpu")).decodable(None, "int8")

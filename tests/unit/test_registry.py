@@ -56,9 +56,7 @@ def test_a_component_is_found_and_built_by_its_config() -> None:
 def test_unknown_names() -> None:
     with pytest.raises(UsageError, match=r"optimizer.*'adm'.*adam or adamw\?"):
         find("optimizer", "adm")
-    with pytest.raises(
-        UsageError, match=r"Known: alibi, full, relative, restricted, rotary\..*--import"
-    ):
+    with pytest.raises(UsageError, match=r"Known: alibi, .*rotary\..*--import"):
         find("attention", "xyzzy")
     with pytest.raises(UsageError, match=r"'modle'. Did you mean model\?"):
         register("modle", "wheel", WheelConfig)
@@ -137,9 +135,7 @@ def test_a_module_that_cannot_be_imported_is_named(name: str, place: Path) -> No
 
 def test_an_entry_point_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "their_package.module")
-    with pytest.raises(
-        UsageError, match=r"entry point theirs = their_package\.module: cannot import it"
-    ):
+    with pytest.raises(UsageError, match=r"theirs = their_package\.module: "):
         discover()
 
 
@@ -165,7 +161,5 @@ def test_a_plugin_in_a_package_is_told_where_moved_names_are(
     (tmp_path / "their_components").mkdir()
     (tmp_path / "their_components" / "loss.py").write_text("from nmt_cli.moved import Criterion\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(
-        UsageError, match=r"loss\.py, line 1\. .*import the names from nmt_cli\.plugins"
-    ):
+    with pytest.raises(UsageError, match=r"loss\.py, line 1\. .*nmt_cli\.plugins"):
         registry.discover(["their_components.loss"])

@@ -305,9 +305,7 @@ def test_settings_that_cannot_be_used(
 
 def test_a_file_of_another_text_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("a b\tc\t0-0\n")
-    with pytest.raises(
-        DataError, match=r"other: no line is of the training text; give the lines that nmt prepare"
-    ):
+    with pytest.raises(DataError, match=r"other: .*nmt prepare"):
         run(tiny_data, tmp_path / "run", **guidance(tmp_path / "other"))
 
 

@@ -261,7 +261,7 @@ def test_many_tags_stay_in_order() -> None:
 
 def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt_cli.annexes.around.placing.SECONDS", 1e-9)
-    with pytest.raises(UsageError, match="--protect takes more than 1e-09 s for the line 'aaa"):
+    with pytest.raises(UsageError, match=r"--protect .* 1e-09 s .*'aaa"):
         places(False, "(a+)+b").read("a" * 3000)
 
 

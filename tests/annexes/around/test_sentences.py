@@ -229,9 +229,9 @@ def test_the_space_between_sentences(
 
 
 def test_what_does_not_combine_is_refused(stub: Stub) -> None:
-    with pytest.raises(UsageError, match="--split-sentences cannot be used with prefixes"):
+    with pytest.raises(UsageError, match=r"--split-sentences .* prefixes"):
         stub.translate(["A."], prefixes=["B"])
-    with pytest.raises(UsageError, match="--sentence-language needs --split-sentences"):
+    with pytest.raises(UsageError, match=r"--sentence-language .*--split-sentences"):
         replace(stub, options=TranslateOptions(sentence_language="en"))
 
 

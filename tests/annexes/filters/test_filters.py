@@ -131,9 +131,7 @@ def test_scores_are_numbers_or_sums_per_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["", "x", "nan", "-1\tzwei", "-1\t0\t", "-1 2"])
 def test_a_line_that_is_no_score(tmp_path: Path, line: str) -> None:
     (tmp_path / "scores").write_text(f"-1\n{line}\n")
-    with pytest.raises(
-        DataError, match="scores:2: expected a number, or a line of nmt score-targets"
-    ):
+    with pytest.raises(DataError, match=r"scores:2: .*nmt score-targets"):
         low_scores([str(tmp_path / "scores")], 0.0, 2)
 
 

@@ -27,5 +27,5 @@ def test_the_rates_are_those_of_torch() -> None:
 
 
 def test_a_decay_inside_the_warmup_is_refused() -> None:
-    with pytest.raises(UsageError, match="--decay-steps 10 is not above --warmup-steps 10"):
+    with pytest.raises(UsageError, match=r"--decay-steps 10 .*--warmup-steps 10"):
         linear_decay(10, 10)

@@ -72,7 +72,7 @@ def test_stages_are_resumed_exactly(nmt: Run, data: Path, tmp_path: Path) -> Non
     code, _, err = nmt(
         "train", data, *TINY, "--mix-temperature", 5, "--max-epochs", 9, "--out", tmp_path / "whole"
     )
-    assert (code, "this run was started with other settings: " in err) == (2, True), err
+    assert (code, "other settings: " in err) == (2, True), err
 
 
 def test_parts_are_directories_too(nmt: Run, data: Path, tmp_path: Path) -> None:
@@ -123,4 +123,4 @@ def test_errors(nmt: Run, data: Path, tmp_path: Path) -> None:
         assert (code, message in err, (tmp_path / "run").exists()) == (2, True, False), err
     late = ("--stage", "noisy until 3", "--stage", "clean")
     _, _, err = nmt("train", data, *TINY, *late, "--max-epochs", 2, "--dry-run")
-    assert "warning: the run has 2 epochs, and the last --stage begins after 3\n" in err
+    assert "warning: the run has 2 epochs, " in err

@@ -78,8 +78,6 @@ def test_examples_are_lines_at_equal_distances(tiny_checkpoint: Path, tiny_data:
 
 
 def test_it_needs_a_validation_set(unvalidated_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match="--show: the data have no validation set; run nmt prepare with --valid"
-    ):
+    with pytest.raises(UsageError, match=r"--show: .*nmt prepare .*--valid"):
         run(unvalidated_data, tmp_path / "run", show=2)
     assert not (tmp_path / "run").exists()

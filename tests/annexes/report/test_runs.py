@@ -255,7 +255,7 @@ def test_metrics_that_are_no_file_are_refused(copy: Path, kind: str) -> None:
         os.mkfifo(copy / "metrics.jsonl")
     else:
         (copy / "metrics.jsonl").symlink_to("/dev/zero")
-    with pytest.raises(NmtError, match=r"metrics\.jsonl: this is a pipe or a device"):
+    with pytest.raises(NmtError, match=r"metrics\.jsonl: .*a pipe"):
         read_run(copy)
 
 

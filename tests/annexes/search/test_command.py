@@ -43,7 +43,7 @@ def chosen(result: tuple[int, str, str]) -> list[str]:
 def test_scores_similarity_and_both(rerank: Nmt) -> None:
     assert chosen(rerank("--score-weight", 1)) == ["abc", "", "gh fe"]
     assert chosen(rerank("--score-weight", -1)) == ["abd", "", "a"]
-    # "ab" is in both others; the first of equals.
+    # "ab" is in both others: the first of equals.
     assert chosen(rerank("--mbr", "chrf")) == ["ab", "", "gh fe"]
     assert chosen(rerank("--mbr", "chrf*-1")) == ["abc", "", "gh fe"]
     assert chosen(rerank("--mbr", "chrf", "--score-weight", 0.1)) == ["abc", "", "gh fe"]

@@ -49,7 +49,7 @@ def test_columns_of_tags_become_symbols(text: Path, capfd: pytest.CaptureFixture
         run("--train", "u.tsv", *TABLE[2:], "--tags", "3", "--subwords-from", "d", "--out", "g")
         == 2
     )
-    assert "--tags: <FUT> are no symbols of --subwords-from" in capfd.readouterr().err
+    assert "--tags: <FUT> " in capfd.readouterr().err
 
 
 def test_tags_that_no_training_line_has_are_left_out(
@@ -58,10 +58,7 @@ def test_tags_that_no_training_line_has_are_left_out(
     Path("u.tsv").write_text("1\tder Hund\tV;FUT\tthe dog\tx\n", encoding="utf-8")
     assert run(*TABLE, "--tags", "3", "--valid", "u.tsv@<PST>", "--out", "d") == 0
     assert Corpus.open(Path("d"), "valid").raw_lines("source") == ["<PST> <V> the dog"]
-    assert (
-        "warning: --tags: 1 left out, which no training line has, such as <FUT>"
-        in capfd.readouterr().err
-    )
+    assert "warning: --tags: 1 left out, " in capfd.readouterr().err
 
 
 def test_parts_have_their_tags(text: Path) -> None:
@@ -159,7 +156,7 @@ def test_a_tag_is_text_before_each_line(
     assert tagged.translate([marked], markup=True) == plain.translate(
         [f"<y> <x> {marked}"], markup=True
     )
-    with pytest.raises(UsageError, match=r"--tag <z>: <z> is no symbol. The symbols are <x>, <y>"):
+    with pytest.raises(UsageError, match=r"--tag <z>: .*<x>, <y>"):
         plain.translate(lines, tag="<z>")
     assert TranslateOptions().settings(plain.task).never_generated == 2
 

@@ -73,9 +73,7 @@ def test_only_text_is_changed() -> None:
 
 @pytest.mark.parametrize("names", ["<a>,<a>", "a b", "<a b>", "<a>,", "a", "</s>", "\u2581"])
 def test_what_cannot_be_a_symbol(names: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"--symbols: .* cannot be one; give distinct names in brackets"
-    ):
+    with pytest.raises(UsageError, match=r"--symbols: .*; give distinct names"):
         symbols_of(names)
 
 
@@ -84,7 +82,7 @@ def test_a_tag_is_a_symbol() -> None:
     check_tag("", [], "")
     with pytest.raises(
         UsageError,
-        match=r"--tag <b>: <b> is no symbol. The symbols are <a>, <ab>, <2>; .*--symbols",
+        match=r"--tag <b>: .*<a>, <ab>, <2>; .*--symbols",
     ):
         check_tag("<a> <b>", NAMES, "--tag <b>")
     with pytest.raises(UsageError, match="There are none"):

@@ -192,7 +192,7 @@ def test_layers_in_another_form_are_refused(text: str) -> None:
 def test_the_number_of_layers_is_bounded() -> None:
     """A stranger's checkpoint of a megabyte must not ask for a hundred million."""
     assert len(ConvS2SConfig(convolutions="8x3*999,8x3").widths()[0]) == 1000
-    with pytest.raises(UsageError, match="--convolutions has more than 1,000 layers"):
+    with pytest.raises(UsageError, match=r"--convolutions .*1,000 layers"):
         ConvS2SConfig(convolutions=",".join(["8x3*999"] * 1000))
 
 

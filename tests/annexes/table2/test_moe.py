@@ -101,7 +101,7 @@ def test_the_figures_of_the_paper() -> None:
     experts = model.encoder_experts
     assert experts.inner[0].numel() + experts.outer[0].numel() == 2 * 512 * 2048
     parts = model.training_flops(np.array([1]), np.array([1]))
-    # Of two mixtures, with noise; the paper's gates are hierarchical.
+    # Two mixtures with noise, where the paper's gates are hierarchical.
     gates = 2 * 3 * 2 * 2 * 512 * 2048
     assert (sum(parts.values()) - parts["attention"] - gates) / 6 == pytest.approx(85e6, rel=0.01)
 

@@ -49,9 +49,7 @@ def test_padding_and_filler_have_no_expert() -> None:
 
 def test_what_it_cannot_do_is_refused() -> None:
     assert not rows.takes_bins(small_model())
-    with pytest.raises(
-        UsageError, match="--dtype int8: a Transformer with experts decodes in float32 or bfloat16"
-    ):
+    with pytest.raises(UsageError, match=r"--dtype int8: .*float32 or bfloat16"):
         fast(torch.device("cpu")).decodable(small_model().eval(), "int8")
     with pytest.raises(UsageError, match="--gated-feed-forward"):
         small_model(gated_feed_forward=True)

@@ -63,9 +63,7 @@ def test_a_test_text_that_has_changed(tmp_path: Path) -> None:
     """It would be translated or scored as if it were the one that was prepared."""
     data = write_data(tmp_path / "data", "test")
     (data / "test.target.txt").write_text("b line\n")
-    with pytest.raises(
-        UsageError, match=r"--ref: .*test\.target\.txt: has changed since it was written"
-    ):
+    with pytest.raises(UsageError, match=r"--ref: .*test\.target\.txt: .*changed"):
         reference_file(str(data))
 
 

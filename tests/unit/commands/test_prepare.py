@@ -387,7 +387,7 @@ def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, 
         else:
             os.killpg(process.pid, stop)
         _, error = process.communicate(timeout=300)
-        # Python may exit by the signal; a shell reports the same.
+        # Python may exit by the signal, which a shell reports alike.
         assert process.returncode in {-stop, 128 + stop}
         assert "Traceback" not in error
         with contextlib.suppress(ProcessLookupError):

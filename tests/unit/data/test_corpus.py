@@ -198,9 +198,7 @@ def test_ids_outside_of_the_vocabulary(tmp_path: Path) -> None:
     """As of data with the vocabulary of others."""
     corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     corpus.check_ids((12, 16))
-    with pytest.raises(
-        DataError, match=r"train\.source\.ids: has the id 11, but the vocabulary has 11 entries"
-    ):
+    with pytest.raises(DataError, match=r"train\.source\.ids: .*id 11, .*11 entries"):
         corpus.check_ids((11, 16))
     with pytest.raises(DataError, match=r"train\.target\.ids: has the id 15"):
         corpus.check_ids((12, 15))

@@ -103,11 +103,9 @@ def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.Monk
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    with pytest.raises(
-        NmtError, match="worker processes: Resource temporarily unavailable; try again with fewer"
-    ):
+    with pytest.raises(NmtError, match=r"Resource temporarily unavailable; .*fewer"):
         collect(2)
-    with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable"):
+    with pytest.raises(NmtError, match="Resource temporarily unavailable"):
         apart(partial(slower_first, 6, 7))
     assert set(multiprocessing.active_children()) <= former
 
@@ -145,9 +143,7 @@ def test_a_system_without_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_multiprocessing, "SemLock", refuse)
     assert list(mapped(slower_first, 10, [7], 1)) == [(7, 70)]
     assert apart(partial(slower_first, 6, 7)) == 42
-    with pytest.raises(
-        NmtError, match=r"No such file or directory.*mount /dev/shm, or give --workers 1"
-    ):
+    with pytest.raises(NmtError, match=r"mount /dev/shm, .*--workers 1"):
         list(mapped(slower_first, 10, [7], 2))
 
 

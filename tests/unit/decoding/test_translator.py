@@ -364,9 +364,7 @@ def test_out_of_memory_on_one_line_is_an_error(
         raise MemoryError
 
     monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
-    with pytest.raises(
-        NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"
-    ):
+    with pytest.raises(NmtError, match=r"out of memory .*\d+ tokens, .*beam of \d+"):
         with_parts(translator).translate(["abc", "ab", "a"])
     assert sizes == [3, 1]
 
@@ -425,5 +423,5 @@ def test_workers_need_a_cpu(translator: Translator) -> None:
     elsewhere = with_parts(translator, device=torch.device("meta"))
     with translation_workers(elsewhere, None) as workers:
         assert workers is None
-    with pytest.raises(UsageError, match="--workers 2: several processes translate only on a CPU"):
+    with pytest.raises(UsageError, match=r"--workers 2: .*only on a CPU"):
         translation_workers(elsewhere, 2).__enter__()

@@ -218,7 +218,7 @@ def test_a_value_that_is_not_a_number_stays_in_its_row(size: str, dtype: str) ->
 
 def test_int8_needs_x86(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "arm64")
-    with pytest.raises(UsageError, match="needs an x86 CPU with oneDNN, not a CPU of type arm64"):
+    with pytest.raises(UsageError, match=r"oneDNN, .*arm64"):
         frozen_linear(torch.ones(2, 2), dtype="int8")
     with pytest.raises(UsageError, match="not meta"):
         frozen_linear(torch.ones(2, 2, device="meta"), dtype="int8")
@@ -226,6 +226,6 @@ def test_int8_needs_x86(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_int8_needs_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    with pytest.raises(UsageError, match=r"--dtype int8.*oneDNN.*bfloat16 or float32"):
+    with pytest.raises(UsageError, match=r"--dtype int8.*bfloat16 or float32"):
         frozen_linear(torch.ones(2, 2), dtype="int8")
     assert frozen_linear(torch.eye(2))(torch.ones(1, 2)).tolist() == [[1.0, 1.0]]

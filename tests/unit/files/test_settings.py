@@ -106,7 +106,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_content(tmp_path: Path, n
 
 
 def test_json_names_what_is_there_twice(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"c\.json: cannot be read as JSON: 'a' is there twice"):
+    with pytest.raises(UsageError, match=r"c\.json: .*'a' is there twice"):
         read(tmp_path, '{"b": {"a": 1, "a": 2}}', "c.json")
 
 

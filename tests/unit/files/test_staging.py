@@ -93,9 +93,7 @@ def test_file_in_the_way(tmp_path: Path) -> None:
     ):
         pytest.fail("must not be entered")
     with (
-        pytest.raises(
-            UsageError, match=r"deeper: cannot create this directory: .*out: File exists$"
-        ),
+        pytest.raises(UsageError, match=r"deeper: .*out: File exists$"),
         stage(tmp_path / "out" / "deeper"),
     ):
         pytest.fail("must not be entered")

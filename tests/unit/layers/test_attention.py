@@ -121,5 +121,5 @@ def test_a_kernel_whose_output_has_another_shape_is_named() -> None:
 
     attention = MultiHeadAttention(8, 2, 4, 4, Summing())
     x = torch.zeros(2, 3, 8)
-    with pytest.raises(UsageError, match=r"Summing returned \[2, 2, 4\], expected \[2, 2, 3, 4\]"):
+    with pytest.raises(UsageError, match=r"Summing .*\[2, 2, 4\].*\[2, 2, 3, 4\]"):
         attention(x, x, AttentionMask())

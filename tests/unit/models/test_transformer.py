@@ -26,9 +26,7 @@ Build = Callable[..., Transformer]
 def test_heads_that_do_not_divide_the_width_are_refused(
     build: Build, fields: dict[str, int]
 ) -> None:
-    with pytest.raises(
-        UsageError, match=r"--num-heads 7 does not divide --d-model 512.*--d-k and --d-v"
-    ):
+    with pytest.raises(UsageError, match=r"--num-heads 7 .*512.*--d-k and --d-v"):
         build(d_model=512, **fields)
 
 

@@ -53,6 +53,6 @@ def test_the_updates_are_the_same_bit_for_bit(
 
 def test_a_model_that_cannot_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     settings = {"model": "moe_transformer", "experts": 2, "gradient_checkpointing": True}
-    with pytest.raises(UsageError, match="--gradient-checkpointing: this model cannot"):
+    with pytest.raises(UsageError, match="--gradient-checkpointing: "):
         run(tiny_data, tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()

@@ -103,7 +103,5 @@ def test_a_gradient_that_no_scale_can_help_stops_the_run(
     steep: type[Steep], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steep, "power", 100)
-    with pytest.raises(
-        TrainingError, match=r"step 18: loss [\d.]+ and gradient norm (inf|nan) are not finite"
-    ):
+    with pytest.raises(TrainingError, match=r"step 18: .*norm (inf|nan) "):
         run(tiny_data, tmp_path / "run", **FLOAT16, non_finite_budget=1, max_steps=30)

@@ -64,7 +64,7 @@ def test_the_origin_is_validated_first(
     assert train(*given, "--max-steps", 2)[0] == 0
     (run / "best").unlink()  # as if a kill came before it was made
     code, err = train("--resume", run, "--patience", 2, "--max-steps", 9)
-    assert (code, "stopped at step 4: no improvement in 2 validations" in err) == (0, True), err
+    assert (code, "stopped at step 4: " in err) == (0, True), err
     assert f"next: nmt translate {run / 'best'}\n" in err
     lines = metrics(run)
     assert [(line["step"], line["lr"], line["loss"] is None) for line in lines[:2]] == [
@@ -184,7 +184,7 @@ def test_refusals(
 
 def test_another_origin_is_refused(train: Train, origin: Path, tiny_data: Path) -> None:
     code, err = train(tiny_data, "--init-from", origin, *SHORT, "--out", origin)
-    assert (code, "was started without --init-from" in err) == (2, True), err
+    assert (code, "without --init-from" in err) == (2, True), err
 
 
 def test_other_vocabularies_are_refused(

@@ -58,7 +58,7 @@ def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:
     data = shutil.copytree(tiny_data, tmp_path / "data")
     open_data([str(data)])
     manifest = json.loads((data / "manifest.json").read_text())
-    # That of the data, not that of `task`.
+    # The data's, not `task`'s.
     manifest["task"]["vocabularies"]["target"]["sha256"] = "0" * 64
     (data / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="task: not the vocabularies of these data"):

@@ -91,7 +91,7 @@ def test_patience_stops_a_run_and_says_so(
     changes = {"max_steps": 100, "learning_rate_scale": 0.0, "patience": 2}
     for _ in range(2):
         run(tiny_data, tmp_path / "run", **changes)
-        assert "stopped at step 12: no improvement in 2 validations" in capsys.readouterr().err
+        assert "stopped at step 12: " in capsys.readouterr().err
     assert metrics(tmp_path / "run")[-1]["step"] == 12
     run(tiny_data, tmp_path / "run", **{**changes, "patience": 3})
     assert metrics(tmp_path / "run")[-1]["step"] == 16
@@ -118,9 +118,7 @@ def test_a_run_with_settings_of_an_earlier_version_is_resumed(
         recorded["training"]["patience"],
     )  # newer than the run: the defaults
     config.write_text(json.dumps(recorded))
-    with pytest.raises(
-        UsageError, match=r"settings: --model\.max-positions was 1,024, now 4\. Resume"
-    ):
+    with pytest.raises(UsageError, match=r"--model\.max-positions .*1,024, now 4"):
         run(tiny_data, tmp_path / "run", max_positions=4)
     run(tiny_data, tmp_path / "run", max_steps=3, log_every=1)
     assert metrics(tmp_path / "run")[-1]["step"] == 3
@@ -211,9 +209,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(
 def test_too_many_of_them_stop_the_run_and_name_the_sentences(
     tiny_data: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        TrainingError, match=r"step 9: .* not finite; sentences \d+.*step-00000008"
-    ) as stopped:
+    with pytest.raises(TrainingError, match=r"step 9: .* sentences \d+.*step-00000008") as stopped:
         run(tiny_data, tmp_path / "run", micro_batches=1, non_finite_budget=2)
     assert stopped.value.exit_code == 1
     assert checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step == 8

@@ -206,9 +206,7 @@ def test_another_validation_set_begins_the_best_anew(
     run(tiny_data, tmp_path / "run", max_steps=4, patience=2)
     for steps in (6, 10):
         run(other_validation_data, tmp_path / "run", max_steps=steps, patience=2)
-        assert ("warning: the validation set is another one" in capfd.readouterr().err) is (
-            steps == 6
-        )
+        assert ("warning: the validation set" in capfd.readouterr().err) is (steps == 6)
     assert validations(tmp_path / "run", "loss") == {2: 1.0, 4: 1.1, 6: 5.0, 8: 4.0, 10: 4.5}
     assert best_of(tmp_path / "run") == 8
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -241,7 +239,7 @@ def test_another_tokenization_of_bleu_begins_the_best_anew(
     run(tiny_data, tmp_path / "run", max_steps=4, best_by="bleu")
     monkeypatch.setattr(translation, "tokenization_of", lambda _: "zh")
     run(tiny_data, tmp_path / "run", max_steps=6, best_by="bleu")
-    assert "warning: the tokenization of BLEU (zh) is another one" in capfd.readouterr().err
+    assert "warning: the tokenization of BLEU (zh)" in capfd.readouterr().err
     assert best_of(tmp_path / "run") == 6  # 20 BLEU, after 30 at step 4
     monkeypatch.undo()
     run(tiny_data, tmp_path / "by-loss", max_steps=2)
@@ -256,7 +254,7 @@ def test_the_best_checkpoint_stays_without_a_validation_set(
     run(tiny_data, tmp_path / "run", max_steps=4)
     best = best_of(tmp_path / "run")
     run(unvalidated_data, tmp_path / "run", max_steps=6)
-    assert "warning: the data have no validation set now" in capfd.readouterr().err
+    assert "warning: the data have no validation" in capfd.readouterr().err
     assert best_of(tmp_path / "run") == best
 
 
@@ -293,9 +291,9 @@ def test_all_figures_of_the_best_validation_are_in_the_summary(
         summary["best_step"],
     ) == (2.0, 8.5, 4)
     err = capfd.readouterr().err
-    assert "validation BLEU: sacreBLEU's of greedy outputs, tokenization 13a\n" in err
+    assert "tokenization 13a\n" in err
     assert "best validation loss 2.000, bleu 8.500 at step 4" in err
-    assert "validation loss has been worse since step 4: 2.500 at the end" in err
+    assert "worse since step 4: 2.500" in err
 
 
 @pytest.mark.parametrize(

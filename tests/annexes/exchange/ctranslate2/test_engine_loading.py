@@ -125,9 +125,7 @@ def test_the_package_that_is_missing_is_named(
 
 
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"
-    ):
+    with pytest.raises(UsageError, match=r"'ctranslate'.* ctranslate2"):
         nmt_cli.load(tiny_checkpoint, engine="ctranslate")
     with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine"):
         nmt_cli.load(tiny_export, device="cpu")

@@ -126,9 +126,7 @@ def test_an_export_that_computes_something_else_is_refused(
         return spec
 
     monkeypatch.setattr(converter, "converted", wrong)
-    with pytest.raises(
-        CheckpointError, match=r"CTranslate2 computes other log-probabilities.*Nothing was exported"
-    ):
+    with pytest.raises(CheckpointError, match=r"log-probabilities.*Nothing was exported"):
         write_export(tiny_checkpoint, "ctranslate2", tmp_path / "export")
     assert list(tmp_path.iterdir()) == []
 

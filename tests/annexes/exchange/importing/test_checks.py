@@ -97,9 +97,7 @@ def test_a_setting_of_encoder_and_decoder_is_one_of_ours() -> None:
 
     assert layers(layers=3, decoder_layers=3) == {"num_layers": 3}
     assert layers(decoder_layers=None) == {"num_layers": 6}
-    with pytest.raises(
-        CheckpointError, match=r"^model.pt: .* layers and decoder_layers differ: \[3, 6\]$"
-    ):
+    with pytest.raises(CheckpointError, match=r"^model.pt: .*decoder_layers.*\[3, 6\]$"):
         layers(layers=3)
 
 
@@ -111,9 +109,9 @@ def test_a_setting_that_is_off_is_supported(value: Any) -> None:
 
 
 def test_other_settings_are_refused_by_name() -> None:
-    with pytest.raises(CheckpointError, match=r"^model.pt: .* its gate is True, expected False$"):
+    with pytest.raises(CheckpointError, match=r"^model.pt: .* gate .*True.*False$"):
         our_settings({"scale": True, "gate": True}, KNOWN, Path("model.pt"))
-    with pytest.raises(CheckpointError, match=r"its act is 'silu', expected 'relu' or 'gelu'$"):
+    with pytest.raises(CheckpointError, match=r"act is 'silu'.*'relu' or 'gelu'$"):
         our_settings({"scale": True, "act": "silu"}, KNOWN, Path("model.pt"))
     with pytest.raises(CheckpointError, match="its scale is None, expected True"):
         our_settings({}, KNOWN, Path("model.pt"))

@@ -357,14 +357,10 @@ def test_missing_and_damaged_files_are_named(
 
 def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
     change(copied / "config.json", encoder_layers=3, decoder_layers=3)
-    with pytest.raises(
-        CheckpointError, match=r"do not fit: decoder\.2\.\S+ is in one of them only"
-    ):
+    with pytest.raises(CheckpointError, match=r"decoder\.2\.\S+ .*one of them only"):
         read(copied)
     change(copied / "config.json", encoder_layers=2, decoder_layers=1)
-    with pytest.raises(
-        CheckpointError, match=r"do not fit: decoder\.1\.\S+ is in one of them only"
-    ):
+    with pytest.raises(CheckpointError, match=r"decoder\.1\.\S+ .*one of them only"):
         read(copied)
 
 
@@ -429,5 +425,5 @@ def test_weights_in_the_older_form(copied: Path) -> None:
             return print, ("this ran",)
 
     torch.save(Code(), copied / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: cannot read the weights"):
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: cannot read"):
         read(copied)
