@@ -235,7 +235,7 @@ def test_what_does_not_combine_is_refused(stub: Stub) -> None:
         replace(stub, options=TranslateOptions(sentence_language="en"))
 
 
-@pytest.mark.parametrize(("own", "given_code", "match"), [
+@pytest.mark.parametrize(("task_language", "given_code", "match"), [
     (None, "en", "--split-sentences .* 'text'"),
     ("", None, "checkpoint's source language is ''"),
     ("english", None, "'english', not an ISO 639 code"),

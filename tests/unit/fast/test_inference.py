@@ -139,7 +139,7 @@ def test_reordering_hypotheses_copies_no_cache(build: Build) -> None:
     assert all(map(torch.equal, contents(state), caches))
 
 
-@pytest.mark.parametrize("kept", [[0, 3, 2], [3, 1], [0], []])
+@pytest.mark.parametrize("staying", [[0, 3, 2], [3, 1], [0], []])
 def test_of_the_sentences_that_stay_only_those_that_move_are_copied(
     build: Build, monkeypatch: pytest.MonkeyPatch, staying: list[int]
 ) -> None:
