@@ -126,7 +126,7 @@ class Flag(NamedTuple):
 @cache
 def flags(command: str) -> list[Flag]:
     """The flags and arguments of a command."""
-    lines = []
+    declared_flags = []
     for parameter in inspect.signature(function_of(load_command(command), ())).parameters.values():
         hint, info = get_args(parameter.annotation)
         kind = next(kind for kind in ("bool", "int", "float", "Path", "str") if kind in str(hint))
@@ -135,8 +135,8 @@ def flags(command: str) -> list[Flag]:
         )
         declared = (info.default, *info.param_decls) if isinstance(info, OptionInfo) else ()
         switches = [part for name in declared for part in name.split("/")]
-        lines.append(Flag(switches, kind, choices if len(choices) > 1 else []))
-    return lines
+        declared_flags.append(Flag(switches, kind, choices if len(choices) > 1 else []))
+    return declared_flags
 
 
 def words(draw: Random, flag: Flag, values: Sequence[Any]) -> list[Any]:
