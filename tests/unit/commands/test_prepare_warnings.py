@@ -47,7 +47,7 @@ def test_pairs_that_are_no_translations(tmp_path: Path, capfd: pytest.CaptureFix
         f"warning: {prefix}.en:2: in 2 of 5 test pairs a side is empty, and they are scored, too",
         f"warning: {prefix}.en:3: in 2 of 5 test pairs the target is the source, and they are "
         "scored, too",
-        "warning: 3 of 5 test source lines",
+        "warning: 3 of 5 test source lines are also training text",
     ]
     both = f"{prefix}.en"
     words = ["--train-source", both, "--train-target", both, "--out", str(tmp_path / "same")]
