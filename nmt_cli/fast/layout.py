@@ -1,5 +1,4 @@
-"""Where the rows of a batch are, and which keys each query sees: the layouts of attention (section
-3.2.3).
+"""Layouts of attention over rows of tokens: where the rows are, and which keys each query sees.
 
 Everything else in a layer computes the rows one by one. They are real tokens, and a kernel gets
 padded sentences, or they are bins, in which a mask keeps the sentences apart.
@@ -19,20 +18,22 @@ from nmt_cli.layers.attention import AttentionMask, Kernel, Layout
 
 
 def layout_of(queries: Rows, keys: Rows, causal: bool = False) -> Layout:
-    """Return the layout of attention from the rows of `queries` to those of `keys`, which are
-    packed alike.
-    """
+    """Return the layout of attention from `queries` to `keys`, which are packed alike."""
     if isinstance(queries, Bins):
         assert isinstance(keys, Bins)
+        of_query = queries.sentences[:, None, :, None]  # [B, 1, T, 1]
+        of_key = keys.sentences[:, None, None, :]  # [B, 1, 1, S]
         # The filler sees every key, because a softmax over none would be NaN.
-        of_query, of_key = queries.sentences[:, None, :, None], keys.sentences[:, None, None, :]
-        allowed = (of_query == of_key) | (of_query == 0)
-        return Binned(queries.positions, keys.positions, allowed.tril() if causal else allowed)
+        allowed = (of_query == of_key) | (of_query == 0)  # [B, 1, T, S]
+        if causal:
+            allowed = allowed.tril()
+        return Binned(queries.positions, keys.positions, allowed)
     assert isinstance(keys, Packing)
-    # A causal mask needs no padding, which is on the right, after every real query.
-    return Padded(
-        queries, keys, AttentionMask(None if causal or keys.full else keys.padding(), causal)
-    )
+    padding = None
+    # Padding is on the right, after every real query, so a causal mask hides it.
+    if not causal and not keys.full:
+        padding = keys.padding()
+    return Padded(queries, keys, AttentionMask(padding, causal))
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,9 @@ class Padded:
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [M, H, d_k] and [M, H, d_v] -> [N, H, d_v]."""
-        query, key, value = (
-            self.queries.unpack(query),
-            self.keys.unpack(key),
-            self.keys.unpack(value),
-        )
+        query = self.queries.unpack(query)  # [B, T, H, d_k]
+        key = self.keys.unpack(key)  # [B, S, H, d_k]
+        value = self.keys.unpack(value)  # [B, S, H, d_v]
         return self.queries.pack(self.mask.attend(kernel, query, key, value))
 
 
@@ -62,25 +61,21 @@ class Binned:
     allowed: Tensor  # [B, 1, T, S], where T and S are the width of a bin
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """See `Layout`."""
+        """See `Layout`: [N, H, d_k], [M, H, d_k] and [M, H, d_v] -> [N, H, d_v]."""
         assert kernel.window is not None
-        query, key = (
-            kernel.placed(query, self.queries[:, None]),
-            kernel.placed(key, self.keys[:, None]),
-        )
-        query, key, value = (by_sentence(rows, len(self.allowed)) for rows in (query, key, value))
-        # Neighbours in a sentence are neighbours in its bin.
-        near = (
-            self.allowed
-            if kernel.window < 0
-            else self.allowed.tril(kernel.window).triu(-kernel.window)
-        )
+        bins = len(self.allowed)
+        query = by_sentence(kernel.placed(query, self.queries[:, None]), bins)
+        key = by_sentence(kernel.placed(key, self.keys[:, None]), bins)
+        value = by_sentence(value, bins)
+        allowed = self.allowed
+        if kernel.window >= 0:  # neighbours in a sentence are neighbours in its bin
+            allowed = allowed.tril(kernel.window).triu(-kernel.window)
         rate = kernel.dropout.rate if kernel.training else 0.0
-        return by_row(F.scaled_dot_product_attention(query, key, value, near, rate))
+        return by_row(F.scaled_dot_product_attention(query, key, value, allowed, rate))
 
 
 def by_sentence(rows: Tensor, sentences: int) -> Tensor:
-    """[N, H, width] -> [A, H, W, width]."""
+    """[N, H, width] -> [A, H, W, width], where N = A * W."""
     N, H, width = rows.shape
     return rows.view(sentences, N // sentences, H, width).transpose(1, 2)
 

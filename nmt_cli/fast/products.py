@@ -1,8 +1,8 @@
 """Products with frozen weights, in the arithmetic that decoding asks for.
 
 float32 and bfloat16 weights are laid out once for oneDNN, which on a CPU is faster than the product
-of training. int8 rounds weights once, and activations on the fly: each row has its own scale, so no
-row depends on the others.
+of training. int8 rounds weights once, and activations on the fly. Each row has a scale, so no row
+depends on the others.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from nmt_cli.errors import UsageError
 from nmt_cli.layers.sublayer import ACTIVATIONS
 
 SMALL = 1 << 18
-"""Elements of an int8 matrix up to which a product without packing is faster: it costs less per
-call.
-"""
-WIDE, FEW = 4096, 64
-"""With so many outputs, or AMX, oneDNN is faster than FBGEMM for more than `FEW` rows of an int8
-product.
-"""
+"""Elements of an int8 matrix up to which a product without packing is faster for each call."""
 
-# [M, inputs] -> [M, outputs], of the same type, float32 or bfloat16.
+WIDE = 4096
+"""Outputs of an int8 matrix from which oneDNN is faster than FBGEMM. With AMX it always is."""
+
+FEW = 64
+"""Rows of an int8 product up to which FBGEMM is faster in any case."""
+
 Product = Callable[[Tensor], Tensor]
+"""[M, inputs] -> [M, outputs], of the same type, float32 or bfloat16."""
 
 
 def frozen_linear(
@@ -44,33 +44,39 @@ def frozen_linear(
     Raises:
         UsageError: `weight` is on a device without int8 products.
     """
-    weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
-    x86 = weight.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
-    onednn = x86 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    weight = weight.detach()
+    if bias is not None:
+        bias = bias.detach().clone()
+    on_cpu = weight.device.type == "cpu"
+    on_x86 = on_cpu and platform.machine() in ("x86_64", "AMD64")
+    has_onednn = on_x86 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if dtype == "int8":
-        if not onednn:
-            place = (
-                f"a CPU of type {platform.machine()}"
-                if weight.device.type == "cpu"
-                else weight.device
-            )
+        if not has_onednn:
+            place = f"a CPU of type {platform.machine()}" if on_cpu else weight.device
             raise UsageError(
                 f"--dtype int8 needs an x86 CPU with oneDNN, not {place}: use bfloat16 or float32"
             )
         return _int8(weight, bias, activation)
-    packs = onednn and (dtype == "float32" or torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return (_packed if packs else _plain)(weight, bias, getattr(torch, dtype), activation)
+    low = getattr(torch, dtype)
+    if has_onednn and (dtype == "float32" or torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return _packed(weight, bias, low, activation)
+    return _plain(weight, bias, low, activation)
 
 
 def _activated(y: Tensor, activation: str) -> Tensor:
-    return y if activation == "none" else ACTIVATIONS[activation](y)
+    if activation == "none":
+        return y
+    return ACTIVATIONS[activation](y)
 
 
 def _plain(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str) -> Product:
-    weight, bias = weight.to(dtype, copy=True), None if bias is None else bias.to(dtype)
+    weight = weight.to(dtype, copy=True)
+    if bias is not None:
+        bias = bias.to(dtype)
 
     def product(x: Tensor) -> Tensor:
-        return _activated(F.linear(x.to(dtype), weight, bias).to(x.dtype), activation)
+        y = F.linear(x.to(dtype), weight, bias)
+        return _activated(y.to(x.dtype), activation)
 
     return product
 
@@ -79,41 +85,40 @@ def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation:
     if activation == "squared_relu":  # oneDNN has no product with it
         relu = _packed(weight, bias, dtype, "relu")
         return lambda x: relu(x).square_()
-    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-    linear, algorithm = (
-        torch.ops.mkldnn._linear_pointwise.default,
-        "none" if activation == "gelu" else "",
-    )
+    if bias is not None:
+        bias = bias.to(dtype)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous())
+    linear = torch.ops.mkldnn._linear_pointwise.default
+    algorithm = "none" if activation == "gelu" else ""  # "none": by the error function, not by tanh
     if dtype == torch.float32:
         return lambda x: linear(x, packed, bias, activation, [], algorithm)
     return lambda x: linear(x.to(dtype), packed, bias, activation, [], algorithm).to(x.dtype)
 
 
 def _int8(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
-    # Without VNNI, pairs of products of unsigned activations are added in 16 bits, which those of 7
-    # bits cannot overflow. `_int_mm` always takes 8.
+    # Without VNNI, FBGEMM adds pairs of products in 16 bits. Activations of 7 bits cannot overflow.
     vnni = torch.cpu._is_vnni_supported()
-    levels = torch.tensor(127.0 if vnni else 63.0)
+    zero = 128 if vnni else 64
+    # A tensor, as PyTorch would make number * (1 / tensor) of number / tensor, and round twice.
+    levels = torch.tensor(zero - 1.0)
     scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     integers = (weight / scales[:, None]).round().to(torch.int8)
-    small = vnni and weight.numel() <= SMALL
-    multiply = (_small_int8 if small else _large_int8)(
-        integers, scales / levels, zero=128 if vnni else 64
-    )
+    if vnni and weight.numel() <= SMALL:  # `_int_mm` takes activations of 8 bits only
+        multiply = _small_int8(integers, scales / levels)
+    else:
+        multiply = _large_int8(integers, scales / levels, zero)
 
     def product(x: Tensor) -> Tensor:
-        # A row of zeros gives NaN below, and zeros again at the end.
-        largest = x.abs().amax(dim=1, keepdim=True)
+        # A row of zeros gives NaN below, and zeros again when it is multiplied by 0 at the end.
+        largest = x.abs().amax(dim=1, keepdim=True)  # [M, 1]
         y = multiply((x * (levels / largest)).round_())
-        return _activated(
-            y.mul_(largest) if bias is None else torch.addcmul(bias, y, largest), activation
-        )
+        y = y.mul_(largest) if bias is None else torch.addcmul(bias, y, largest)
+        return _activated(y, activation)
 
     return product
 
 
-def _small_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
+def _small_int8(integers: Tensor, scales: Tensor) -> Product:
     """Return x -> x integers^T * scales for x [M, inputs] of whole numbers."""
     return lambda x: torch._int_mm(x.to(torch.int8), integers.T) * scales
 
@@ -121,18 +126,15 @@ def _small_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
 def _large_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
     """As `_small_int8`, by FBGEMM or oneDNN, which take unsigned integers: x is moved by `zero`."""
     points = torch.zeros(len(integers), dtype=torch.long)
-    with warnings.catch_warnings(
-        action="ignore"
-    ):  # torch 2.13 means to replace such tensors; FBGEMM takes no others
+    # torch 2.13 warns that such tensors will be replaced. FBGEMM takes no others.
+    with warnings.catch_warnings(action="ignore"):
         quantised = torch._make_per_channel_quantized_tensor(integers, scales.double(), points, 0)
     weight = torch.ops.quantized.linear_prepack(quantised, None)
     linear = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
     if len(integers) < WIDE and not torch.cpu._is_amx_tile_supported():
         return lambda x: linear(x, 1.0, zero, weight)
-    packed, zeros = (
-        torch.ops.onednn.qlinear_prepack(integers, None),
-        torch.zeros(len(integers), dtype=torch.int32),
-    )
+    packed = torch.ops.onednn.qlinear_prepack(integers, None)
+    zeros = torch.zeros(len(integers), dtype=torch.int32)
     onednn = torch.ops.onednn.qlinear_pointwise.default
 
     def multiply(x: Tensor) -> Tensor:

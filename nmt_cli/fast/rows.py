@@ -1,5 +1,4 @@
-"""Batches as rows of tokens, without padding, and the Transformer on them, by the layers of the
-core.
+"""Batches as rows of tokens, and the Transformer on them, by the layers of the core.
 
 Letters: B sentences, S source length, T target length, N rows.
 """
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from nmt_cli.device import product_dtype
 from nmt_cli.fast.layout import layout_of
-from nmt_cli.fast.packing import MULTIPLE, Bins, Packing, RowBatch, Rows
+from nmt_cli.fast.packing import MULTIPLE, Packing, RowBatch, Rows
 from nmt_cli.interfaces import PAD, Batch
 from nmt_cli.layers.attention import AttentionMask, Kernel
 from nmt_cli.layers.sublayer import Residual
@@ -24,16 +23,24 @@ def row_batch(batch: Batch, model: Any) -> RowBatch:
     """Return the batch with its real tokens as rows."""
     if isinstance(batch, RowBatch):
         return batch
-    real = model.real(batch.source) if isinstance(model, Transformer) else batch.source != PAD
-    multiple = 1 if computes_rows(model) and not model.independent else MULTIPLE
-    packings = Packing.of(real, multiple), Packing.of(batch.target_in != PAD, multiple)
-    return RowBatch(batch.source, batch.target_in, batch.target_out, batch.num_tokens, *packings)
+    real = batch.source != PAD
+    if isinstance(model, Transformer):
+        real = model.real(batch.source)
+    multiple = MULTIPLE
+    if computes_rows(model) and not model.independent:
+        multiple = 1  # filler would change the other rows
+    return RowBatch(
+        batch.source,
+        batch.target_in,
+        batch.target_out,
+        batch.num_tokens,
+        sources=Packing.of(real, multiple),
+        targets=Packing.of(batch.target_in != PAD, multiple),
+    )
 
 
 def outputs(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-    """See `Criterion.outputs`: more rows than there are targets, or the targets of bins, in which
-    PAD is filler.
-    """
+    """See `Criterion.outputs`. There may be filler: after the targets, or as PAD in bins."""
     batch = row_batch(batch, model)
     if computes_rows(model):
         hidden = decoder_rows(model, batch.source, batch.target_in, batch.sources, batch.targets)
@@ -41,7 +48,9 @@ def outputs(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         assert isinstance(batch.targets, Packing)
         hidden = batch.targets.pack(model.decoder_output(batch.source, batch.target_in))
     targets = batch.target_out.flatten()
-    return hidden, targets if isinstance(batch.targets, Bins) else targets[batch.targets.places]
+    if isinstance(batch.targets, Packing):
+        targets = targets[batch.targets.places]
+    return hidden, targets
 
 
 def decoder_output(
@@ -58,11 +67,12 @@ def decoder_output(
 def decoder_rows(
     model: Transformer, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows
 ) -> Tensor:
-    """The hidden states [N, d_model] of the rows of `targets`; its filler means nothing."""
+    """The hidden states [N, d_model] of the rows of `targets`. Its filler means nothing."""
     memory = encode(model, source, sources)
-    own, across = layout_of(targets, targets, causal=True), layout_of(targets, sources)
+    layout = layout_of(targets, targets, causal=True)
+    cross_layout = layout_of(targets, sources)
     x = embedded(model, model.target_embedding, model.target_positions, target_in, targets)
-    return model.decoder_norm(model.decoder(x, memory, own, across))
+    return model.decoder_norm(model.decoder(x, memory, layout, cross_layout))
 
 
 def encode(model: Transformer, source: Tensor, sources: Rows) -> Tensor:
@@ -75,20 +85,20 @@ def embedded(
     model: Transformer, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows
 ) -> Tensor:
     """As `Transformer.embed`: [N, d_model]."""
-    places = F.embedding(rows.positions, positions(0, tokens.size(1)))
-    return lowered(model.dropout(embedding(rows.ids(tokens)) + places))
+    encodings = F.embedding(rows.positions, positions(0, tokens.size(1)))  # [N, d_model]
+    return lowered(model.dropout(embedding(rows.ids(tokens)) + encodings))
 
 
 def residual(self: Residual, x: Tensor, sublayer: Any) -> Tensor:
     """See `Residual`."""
     y = Residual.forward(self, x, sublayer)
-    return y if self.pre_norm else lowered(y)
+    if self.pre_norm:  # a sum that goes on growing stays in its type
+        return y
+    return lowered(y)
 
 
 def lowered(x: Tensor) -> Tensor:
-    """Return hidden states in the type of products: they are short, and each product need not cast
-    them.
-    """
+    """Return hidden states in the type of products, so that no product has to cast them."""
     return x.to(product_dtype(x))
 
 
@@ -97,9 +107,7 @@ METHODS = {Transformer.decoder_output: decoder_output, Residual.forward: residua
 
 
 def computes_rows(model: Any) -> bool:
-    """Return whether the model computes what the core's Transformer does: its class has been
-    exchanged.
-    """
+    """Return whether the model is the core's Transformer with its lines exchanged."""
     kind = type(model)
     if getattr(kind, "decoder_output", None) is not decoder_output:
         return False
@@ -107,13 +115,10 @@ def computes_rows(model: Any) -> bool:
 
 
 def takes_bins(model: Any) -> bool:
-    """Return whether the rows may be those of `Bins`."""
-    if (
-        not computes_rows(model)
-        or not model.independent
-        or type(model).real is not Transformer.real
-    ):
+    """Return whether the rows may be in `Bins`."""
+    if not computes_rows(model) or not model.independent:
         return False
-    return all(
-        module.window is not None for module in model.modules() if isinstance(module, Kernel)
-    )
+    if type(model).real is not Transformer.real:
+        return False
+    kernels = [module for module in model.modules() if isinstance(module, Kernel)]
+    return all(kernel.window is not None for kernel in kernels)
