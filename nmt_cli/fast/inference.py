@@ -1,5 +1,4 @@
-"""Decoding with a Transformer: frozen weights, and one target position at a time with cached keys
-and values.
+"""Decoding with a Transformer: frozen weights, and cached keys and values.
 
 Letters: A sentences, W hypotheses of each, N = A * W rows, S source length, C columns of the cache,
 H heads, V vocabulary.
@@ -45,28 +44,28 @@ d_v].
 
 def attend_in_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """See `Attention`. On a CPU this is faster than PyTorch's kernel."""
-    scores = torch.baddbmm(
-        mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=query.size(3) ** -0.5
-    )
-    return torch.bmm(softmax_(scores), value.flatten(0, 1)).view(*query.shape[:3], -1)
+    A, H, W, d_k = query.shape
+    transposed_key = key.flatten(0, 1).mT  # [A * H, d_k, S]
+    scores = torch.baddbmm(mask, query.flatten(0, 1), transposed_key, alpha=d_k**-0.5)
+    heads = torch.bmm(softmax_(scores), value.flatten(0, 1))  # [A * H, W, d_v]
+    return heads.view(A, H, W, -1)
 
 
 def attend_in_one_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """See `Attention`. A single 0 hides nothing. Other masks need a last dimension that is not
-    expanded.
-    """
-    seen = (
-        None if mask.numel() == 1 else mask.view(-1, min(query.size(1), len(mask)), *mask.shape[1:])
-    )
-    return F.scaled_dot_product_attention(query, key, value, seen)
+    """See `Attention`. The last dimension of the mask must not be expanded."""
+    if mask.numel() == 1:  # a single 0, which hides nothing
+        return F.scaled_dot_product_attention(query, key, value)
+    H = query.size(1)
+    of_heads = mask.view(-1, H, *mask.shape[1:])  # [A, H, W, S]
+    return F.scaled_dot_product_attention(query, key, value, of_heads)
 
 
 class Step:
-    """What all layers need in one step: `columns` [A, W, C] is 0 where a hypothesis sees a column,
-    and -inf elsewhere.
+    """What all layers need in one step.
 
     Args:
-        columns: of the positions so far, the newest included.
+        columns: 0 where a hypothesis sees a column and -inf elsewhere, [A, W, C]. The columns of
+            the newest tokens are included.
         position: of the newest tokens, [1].
         newest: the W columns of the newest tokens.
         alone: every hypothesis sees every column.
@@ -81,70 +80,67 @@ class Step:
         alone: bool = False,
     ) -> None:
         A, W, C = columns.shape
-        self.columns, self.position, self.newest = columns, position, newest
-        self.mask = (
-            columns[:1, :, :1] if alone else columns[:, None].expand(A, heads, W, C).flatten(0, 1)
-        )
+        self.columns = columns
+        self.position = position
+        self.newest = newest
+        if alone:
+            self.mask = columns[:1, :, :1]  # a single 0
+        else:
+            self.mask = columns[:, None].expand(A, heads, W, C).flatten(0, 1)  # [A * H, W, C]
 
     @cached_property
-    def own(self) -> Tensor:
-        """The columns [A, W, length] of each hypothesis' past, in the order of positions."""
-        return (self.columns == 0).nonzero()[:, 2].view(*self.columns.shape[:2], -1)
+    def past(self) -> Tensor:
+        """The columns [A, W, T] that each hypothesis sees, in the order of their T positions."""
+        A, W, _ = self.columns.shape
+        seen = (self.columns == 0).nonzero()  # [A * W * T, 3]: sentence, hypothesis, column
+        return seen[:, 2].view(A, W, -1)
 
 
+@dataclass
 class Past:
-    """The layout of self-attention in a step: the newest positions attend to their own pasts, and
-    enter the `cache`.
+    """The layout of self-attention in a step: the newest positions attend to their own pasts."""
 
-    Args:
-        cache: keys and values of the layer, [A, H, at least C, d_k + d_v].
-    """
-
-    def __init__(self, step: Step, cache: Tensor, attention: Attention) -> None:
-        self.step, self.cache, self.attention = step, cache, attention
+    step: Step
+    cache: Tensor  # keys and values of the layer, [A, H, at least C, d_k + d_v], with the newest
+    attention: Attention
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [N, H, d_k] and [N, H, d_v] -> [N, H, d_v]."""
         A, _, C = self.step.columns.shape
-        query, key = (
-            kernel.placed(query, self.step.position),
-            kernel.placed(key, self.step.position),
-        )
+        query = kernel.placed(query, self.step.position)
+        key = kernel.placed(key, self.step.position)
         self.cache[:, :, self.step.newest] = by_sentence(torch.cat([key, value], 2), A)
         if kernel.window != -1:
             return self._over_gathered(kernel, query)
-        keys, values = self.cache.narrow(2, 0, C).tensor_split((query.size(2),), 3)
+        d_k = query.size(2)
+        keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
         return by_row(self.attention(by_sentence(query, A), keys, values, self.step.mask))
 
     def _over_gathered(self, kernel: Kernel, query: Tensor) -> Tensor:
-        """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each hypothesis as a
-        sequence.
-        """
-        A, W, T = self.step.own.shape
-        H, both = self.cache.size(1), self.cache.size(3)
-        index = self.step.own.view(A, 1, W * T, 1).expand(A, H, W * T, both)
-        # [N, H, T, d_k + d_v]
-        past = self.cache.gather(2, index).view(A, H, W, T, both).transpose(1, 2).flatten(0, 1)
-        keys, values = past.tensor_split((query.size(2),), 3)
-        heads: Tensor = kernel(
-            query[:, :, None], keys, values, AttentionMask(causal=True, offset=T - 1)
-        )
+        """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each as a sequence."""
+        A, W, T = self.step.past.shape
+        _, H, _, width = self.cache.shape  # d_k + d_v
+        index = self.step.past.view(A, 1, W * T, 1).expand(A, H, W * T, width)
+        past = self.cache.gather(2, index).view(A, H, W, T, width)
+        past = past.transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
+        d_k = query.size(2)
+        keys, values = past.tensor_split((d_k,), 3)
+        mask = AttentionMask(causal=True, offset=T - 1)
+        heads: Tensor = kernel(query[:, :, None], keys, values, mask)  # [N, H, 1, d_v]
         return heads[:, :, 0]
 
 
+@dataclass
 class ToSource:
-    """The layout of attention from the newest positions to the keys and values of their sentences.
+    """The layout of attention from the newest positions to their sentences in the source."""
 
-    Args:
-        mask: as in `Attention`.
-    """
-
-    def __init__(self, mask: Tensor, attention: Attention) -> None:
-        self.mask, self.attention = mask, attention
+    mask: Tensor  # as in `Attention`
+    attention: Attention
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [A, H, S, d_k] and [A, H, S, d_v] -> [N, H, d_v]."""
-        return by_row(self.attention(by_sentence(query, key.size(0)), key, value, self.mask))
+        A = len(key)
+        return by_row(self.attention(by_sentence(query, A), key, value, self.mask))
 
 
 def frozen_heads(self: Any, x: Tensor, letters: str) -> list[Tensor]:
@@ -162,7 +158,7 @@ def residual(self: Any, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tens
 METHODS = {
     MultiHeadAttention.heads: frozen_heads,
     Residual.forward: residual,
-    FeedForward.forward: FeedForward.forward,  # in place of that of training
+    FeedForward.forward: FeedForward.forward,  # a device may have another for training
 }
 """What is exchanged in the copy of a model that decodes."""
 
@@ -172,10 +168,10 @@ class TransformerState:
     """The state of the decoder between two steps. `select` and the next step use it up."""
 
     source: list[Tensor]  # of each layer: keys and values [A, H, S, d_k + d_v]
-    source_mask: Tensor | None  # [A, H, 1, S], -inf at padding; None without padding
+    source_mask: Tensor | None  # [A, H, 1, S], -inf at padding, or None without padding
     target: list[Tensor]  # of each layer: keys and values [A, H, at least C, d_k + d_v]
     mask: Tensor  # [A, W, C], 0 at the columns of a hypothesis' own past and -inf at the others
-    own: Tensor  # [W, W], the mask of the newest position
+    newest: Tensor  # [W, W], the mask of the newest position
     length: int = 0  # target positions so far
 
     def select(self, rows: Tensor) -> TransformerState:
@@ -183,50 +179,58 @@ class TransformerState:
         A, W, C = self.mask.shape
         self.mask = self.mask.view(A * W, C)[rows.flatten()].view(*rows.shape, C)
         if A > 1:
-            self._keep(rows[:, 0].div(W, rounding_mode="floor"))
+            self._keep_sentences(rows[:, 0].div(W, rounding_mode="floor"))
         return self
 
     def extend(self, positions: Any) -> tuple[Tensor, Step]:
-        """Make room for the next position: W columns, each seen by its own hypothesis. Return its
-        encoding, too.
+        """Make room for the next position, and return its encoding and the step.
+
+        There is a new column for each hypothesis, which alone sees it.
         """
         A, W, C = self.mask.shape
         if self.target[0].size(2) < C + W:
-            seen = (self.mask == 0).any(dim=1)  # [A, C]
-            C = int(seen.sum(dim=1).max())
-            columns = seen.sort(dim=1, descending=True, stable=True).indices[:, :C]
-            self.target = [
-                _with_columns(layer, columns, max(FIRST_COLUMNS, 2 * (C + W)))
-                for layer in self.target
-            ]
-            self.mask = self.mask.gather(2, columns[:, None].expand(A, W, C))
-        if len(self.own) != W:
-            self.own = self.own.new_full((W, W), -torch.inf).fill_diagonal_(0.0)
-        self.mask = torch.cat([self.mask, self.own.expand(A, W, W)], dim=2)
-        position = torch.full((1,), self.length, device=self.mask.device)
+            self._drop_unseen_columns()
+            C = self.mask.size(2)
+        if len(self.newest) != W:
+            self.newest = self.newest.new_full((W, W), -torch.inf).fill_diagonal_(0.0)
+        self.mask = torch.cat([self.mask, self.newest.expand(A, W, W)], dim=2)
+        position = self.length
         self.length += 1
-        alone = W == 1 and self.length == C + W
-        step = Step(self.mask, self.target[0].size(1), position, slice(C, C + W), alone)
-        return positions(self.length - 1, 1), step
+        step = Step(
+            self.mask,
+            heads=self.target[0].size(1),
+            position=torch.full((1,), position, device=self.mask.device),
+            newest=slice(C, C + W),
+            alone=W == 1 and self.length == C + W,
+        )
+        return positions(position, 1), step
 
-    def _keep(self, sentences: Tensor) -> None:
-        """Keep the caches of `sentences` [A'], in this order, A' at most A. Only those that change
-        place are copied.
-        """
-        kept = len(sentences)
-        places = (sentences != torch.arange(kept, device=sentences.device)).nonzero().flatten()
-        tensors = [
-            *self.source,
-            *self.target,
-            *([] if self.source_mask is None else [self.source_mask]),
-        ]
+    def _drop_unseen_columns(self) -> None:
+        """Copy the caches without columns that no hypothesis sees, with room for more."""
+        A, W, _ = self.mask.shape
+        seen = (self.mask == 0).any(dim=1)  # [A, C]
+        C = int(seen.sum(dim=1).max())
+        columns = seen.sort(dim=1, descending=True, stable=True).indices[:, :C]  # the seen first
+        capacity = max(FIRST_COLUMNS, 2 * (C + W))
+        self.target = [_with_columns(cache, columns, capacity) for cache in self.target]
+        self.mask = self.mask.gather(2, columns[:, None].expand(A, W, C))
+
+    def _keep_sentences(self, sentences: Tensor) -> None:
+        """Keep the caches of `sentences` [A'], in this order, A' at most A."""
+        count = len(sentences)
+        caches = [*self.source, *self.target]
+        if self.source_mask is not None:
+            caches.append(self.source_mask)
+        # Only those that change place are copied.
+        places = (sentences != torch.arange(count, device=sentences.device)).nonzero().flatten()
         if len(places):
-            for tensor in tensors:
-                tensor[places] = tensor[sentences[places]]
-        if kept < len(tensors[0]):
-            self.source = [cache[:kept] for cache in self.source]
-            self.target = [cache[:kept] for cache in self.target]
-            self.source_mask = None if self.source_mask is None else self.source_mask[:kept]
+            for cache in caches:
+                cache[places] = cache[sentences[places]]
+        if count < len(caches[0]):
+            self.source = [cache[:count] for cache in self.source]
+            self.target = [cache[:count] for cache in self.target]
+            if self.source_mask is not None:
+                self.source_mask = self.source_mask[:count]
 
 
 class FrozenTransformer:
@@ -249,11 +253,13 @@ class FrozenTransformer:
         activations: torch.dtype = torch.float32,
     ) -> None:
         self.vocabulary_size = model.vocabulary_size
+        # Whether steps can have constant shapes, without waits of the host.
         full = all(layer.self_attention.kernel.window == -1 for layer in model.decoder)
-        self.has_constant_shapes = full and all_frozen(model)  # steps can have, without host waits
+        self.has_constant_shapes = full and all_frozen(model)
         self._output = frozen_linear(model.output_weight, model.output_bias, dtype)
         self._model = _evaluated(model, activations)
-        self._attention, self._d_k = attention, self._model.config.head_widths()[0]
+        self._attention = attention
+        self._d_k, _ = self._model.config.head_widths()
         self._cross_attentions = [layer.cross_attention for layer in self._model.decoder]
         for layer in [*self._model.encoder, *self._model.decoder]:
             freeze(layer, dtype)
@@ -262,16 +268,22 @@ class FrozenTransformer:
     def start(self, source: Tensor) -> TransformerState:
         """Encode `source` [B, S], and compute the keys and values of every decoder layer."""
         sources = Packing.of(self._model.real(source), multiple=1)
-        memory = encode(self._model, source, sources)
-        heads = (attention.heads(memory, "kv") for attention in self._cross_attentions)
-        caches = [sources.unpack(torch.cat(pair, 2)).transpose(1, 2).contiguous() for pair in heads]
-        B, H, _, width = caches[0].shape
-        padding = sources.padding()
-        mask = caches[0].new_zeros(padding.shape).masked_fill_(padding, -torch.inf)
-        source_mask = None if sources.full else mask[:, None, None].repeat(1, H, 1, 1)
-        target = [cache.new_empty(B, H, FIRST_COLUMNS, width) for cache in caches]
+        memory = encode(self._model, source, sources)  # [rows, d_model]
+        caches = []
+        for attention in self._cross_attentions:
+            key_and_value = torch.cat(attention.heads(memory, "kv"), 2)
+            caches.append(sources.unpack(key_and_value).transpose(1, 2).contiguous())
+        B, H, S, width = caches[0].shape
+        source_mask = None
+        if not sources.full:
+            mask = caches[0].new_zeros(B, S).masked_fill_(sources.padding(), -torch.inf)
+            source_mask = mask[:, None, None].repeat(1, H, 1, 1)  # [B, H, 1, S]
         return TransformerState(
-            caches, source_mask, target, mask.new_empty(B, 1, 0), mask.new_zeros(1, 1)
+            source=caches,
+            source_mask=source_mask,
+            target=[cache.new_empty(B, H, FIRST_COLUMNS, width) for cache in caches],
+            mask=caches[0].new_empty(B, 1, 0),
+            newest=caches[0].new_zeros(1, 1),
         )
 
     @torch.no_grad()
@@ -279,15 +291,17 @@ class FrozenTransformer:
         """See `Decodable`."""
         model = self._model
         encoding, step = state.extend(model.target_positions)
-        x = model.target_embedding(tokens) + encoding
-        source_mask = (
-            x.new_zeros(1, 1, 1) if state.source_mask is None else state.source_mask.flatten(0, 1)
-        )
-        across = ToSource(source_mask, self._attention)
+        x = model.target_embedding(tokens) + encoding  # [N, d_model]
+        if state.source_mask is None:
+            source_mask = x.new_zeros(1, 1, 1)
+        else:
+            source_mask = state.source_mask.flatten(0, 1)  # [A * H, 1, S]
+        to_source = ToSource(source_mask, self._attention)
         for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
-            own = Past(step, cache, self._attention)
-            x = layer.forward(x, memory.tensor_split((self._d_k,), 3), own, across)
-        logits = self._output(model.decoder_norm(x))
+            past = Past(step, cache, self._attention)
+            key_and_value = memory.tensor_split((self._d_k,), 3)
+            x = layer.forward(x, key_and_value, past, to_source)
+        logits = self._output(model.decoder_norm(x))  # [N, V]
         if logits.dtype != torch.float32:
             return torch.log_softmax(logits, dim=1, dtype=torch.float32), state
         # In place: twice as fast where V is large.
@@ -307,11 +321,11 @@ def takes(model: Any) -> TypeGuard[Transformer]:
     if any(getattr(type(model), name, None) is not getattr(Transformer, name) for name in names):
         return False
     known = {EncoderLayer, DecoderLayer, MultiHeadAttention, Residual}
-    layers = [*model.encoder, *model.decoder]
-    parts = [
-        part for layer in layers for part in layer.children() if part is not layer.feed_forward
-    ]
-    return known.issuperset(map(class_of, layers + parts))
+    for layer in [*model.encoder, *model.decoder]:
+        parts = [part for part in layer.children() if part is not layer.feed_forward]
+        if not known.issuperset(map(class_of, [layer, *parts])):
+            return False
+    return True
 
 
 def all_frozen(model: Transformer) -> bool:
@@ -320,14 +334,12 @@ def all_frozen(model: Transformer) -> bool:
 
 
 def _evaluated(model: Transformer, activations: torch.dtype) -> Transformer:
-    """Return a copy in evaluation mode that shares its weights, or has them in the type of
-    `activations`.
-    """
-    types = {torch.float32: activations}
-    tensors = (*model.parameters(), *model.buffers())
-    copy = deepcopy(
-        model, {id(tensor): tensor.to(types.get(tensor.dtype)) for tensor in tensors}
-    ).eval()
+    """Return a copy in evaluation mode that shares its weights, or has them in another type."""
+    tensors = {}  # by the id of a tensor, what takes its place in the copy
+    for tensor in (*model.parameters(), *model.buffers()):
+        dtype = activations if tensor.dtype == torch.float32 else tensor.dtype
+        tensors[id(tensor)] = tensor.to(dtype)
+    copy = deepcopy(model, tensors).eval()
     exchange(copy, METHODS)
     return copy
 
@@ -348,42 +360,42 @@ def freeze(layer: Any, dtype: str) -> None:
         return frozen_linear(linear.weight, linear.bias, dtype, activation)
 
     for name, part in layer.named_children():
-        # An attribute is in place of the module of the same name.
-        kind, attributes = (class_of(part), vars(part))
+        kind = class_of(part)
+        attributes = vars(part)  # Python finds an attribute before the module of the same name
         if kind is MultiHeadAttention:
-            attributes.update(products={}, w_o=product(part.w_o), kernel=part.kernel)
+            products: dict[str, Product] = {}
             for letters in ("q", "kv") if part.cross else ("qkv",):
                 weight, bias = part.stacked(letters)
-                part.products[letters] = frozen_linear(weight, bias, dtype)
+                products[letters] = frozen_linear(weight, bias, dtype)
+            attributes["products"] = products
+            attributes["w_o"] = product(part.w_o)
+            attributes["kernel"] = part.kernel
         elif kind is FeedForward:
-            attributes.update(inner=product(part.inner, part.activation), activate=unchanged)
-            attributes.update(outer=product(part.outer), dropout=unchanged)
+            attributes["inner"] = product(part.inner, part.activation)
+            attributes["activate"] = unchanged
+            attributes["outer"] = product(part.outer)
+            attributes["dropout"] = unchanged
             if part.factor is not None:
                 attributes["factor"] = product(part.factor)
         elif kind is Residual:
-            norm = part.norm
-            norm = partial(
+            attributes["norm"] = partial(
                 torch.layer_norm,
-                normalized_shape=norm.normalized_shape,
-                weight=norm.weight,
-                bias=norm.bias,
-                eps=norm.eps,
+                normalized_shape=part.norm.normalized_shape,
+                weight=part.norm.weight,
+                bias=part.norm.bias,
+                eps=part.norm.eps,
             )
-            attributes["norm"] = norm
         elif hasattr(part, "freeze"):
             part.freeze(dtype)
         vars(layer)[name] = part.forward
 
 
 def _with_columns(cache: Tensor, columns: Tensor, capacity: int) -> Tensor:
-    """Return a copy of `cache` with `columns` [A, C] of each sentence, and room for `capacity`
-    columns.
-    """
-    A, H, old, width = cache.shape
-    # [A, H, C]
-    rows = torch.arange(A * H, device=cache.device).view(A, H, 1) * old + columns[:, None]
+    """Return a copy of `cache` with the `columns` [A, C], and with room for `capacity` columns."""
+    A, H, old_capacity, width = cache.shape
+    first = torch.arange(A * H, device=cache.device).view(A, H, 1) * old_capacity
+    rows = first + columns[:, None]  # [A, H, C]
+    seen = cache.flatten(0, 2).index_select(0, rows.flatten())
     copy = cache.new_empty(A, H, capacity, width)
-    copy[:, :, : columns.size(1)] = (
-        cache.flatten(0, 2).index_select(0, rows.flatten()).view(*rows.shape, width)
-    )
+    copy[:, :, : columns.size(1)] = seen.view(*rows.shape, width)
     return copy

@@ -6,6 +6,7 @@ at a time: its gradient takes their place right after the loss.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -23,13 +24,14 @@ ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 
 def to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Return the log-normalisers and the targets' logits, [rows] in float32; replace `logits`
-    [rows, V] by p - q.
+    """Return the log-normalisers and the targets' logits, [rows] in float32.
 
-    The uniform part of q is left out.
+    `logits` [rows, V] are replaced by p - q, without the uniform part of q.
     """
-    targets, values = targets[:, None], logits.float()
-    target_logits, largest = values.gather(1, targets), values.amax(1)
+    targets = targets[:, None]
+    values = logits.float()
+    target_logits = values.gather(1, targets)
+    largest = values.amax(1)
     torch.softmax(values, 1, out=values)
     # The largest p is exp(largest - log-normaliser).
     log_normalisers = largest - values.amax(1).log()
@@ -58,13 +60,13 @@ class ChunkedCrossEntropy:
         bias: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See `smoothed_cross_entropy`. There may be more rows than targets: they do not count."""
-        if (
-            bias is not None
-        ):  # it is the weight of a hidden state of 1; eight columns keep the rows aligned
+        if bias is not None:
+            # The bias is the weight of a hidden state of 1. Eight columns keep the rows aligned.
             hidden = F.pad(hidden, (0, 8), value=1.0)
             weight = torch.cat([weight, bias[:, None], weight.new_zeros(len(weight), 7)], 1)
         real = None
-        if self.takes_padding:  # with zeros, the filler adds nothing to the weight's gradient
+        if self.takes_padding:
+            # With hidden states of 0, the filler adds nothing to the weight's gradient.
             targets = F.pad(targets, (0, len(hidden) - len(targets)), value=PAD)
             real = targets != PAD
             hidden = hidden.where(real[:, None], 0.0)
@@ -77,11 +79,11 @@ class ChunkedCrossEntropy:
 
 
 class _Chunked(torch.autograd.Function):
-    """The loss, with the gradient d loss / d logits = p - q at once, where p is the softmax and q
-    the targets.
+    """The loss, and at once its gradient d loss / d logits = p - q.
 
-    The part epsilon / V of q is the same for all logits, so its share of the loss and of the
-    gradients follows from the sums of the weight's rows and of the hidden states.
+    p is the softmax, and q the smoothed target. The part epsilon / V of q is the same for all
+    logits, so its share of the loss and of the gradients follows from the sums of the weight's rows
+    and of the hidden states.
     """
 
     @staticmethod
@@ -95,43 +97,44 @@ class _Chunked(torch.autograd.Function):
         with_gradient: bool,
         real: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        dtype, count = product_dtype(hidden), len(targets)
+        dtype = product_dtype(hidden)
+        low_hidden = hidden.to(dtype)
+        low_weight = weight.to(dtype)
+        count = len(targets)
         targets = F.pad(targets, (0, len(hidden) - count))
-        low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
         with_weight_gradient = with_gradient and ctx.needs_input_grad[1]  # it may be frozen
-        # [tokens]
+        # [rows] each
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)
+        # One buffer for the logits of all chunks: to allocate them again costs time.
         buffer = low_hidden.new_empty(min(len(hidden), sizes.chunk), len(weight))
-        for rows in _slices(len(hidden), sizes.chunk):
-            logits = torch.mm(
-                low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start]
-            )  # [rows, V]
-            for inner in _slices(len(logits), sizes.block // len(weight)):
+        for rows in _equal_slices(len(hidden), sizes.chunk):
+            logits = buffer[: rows.stop - rows.start]  # [rows of the chunk, V]
+            torch.mm(low_hidden[rows], low_weight.t(), out=logits)
+            for inner in _equal_slices(len(logits), sizes.block // len(weight)):
                 block = slice(rows.start + inner.start, rows.start + inner.stop)
                 log_normalisers[block], target_logits[block] = sizes.to_gradient(
                     logits[inner], targets[block], epsilon
                 )
-            logits[max(count - rows.start, 0) :] = 0
+            logits[max(count - rows.start, 0) :] = 0  # of the filler
             if hidden_gradient is not None:
                 hidden_gradient[rows] = logits @ low_weight
             if with_weight_gradient:
                 weight_gradient = _plus_product(
                     weight_gradient, logits.t(), low_hidden[rows], weight.dtype
                 )
-        uniform, hidden_sum = (
-            weight.sum(0) / len(weight),
-            hidden[:count].sum(0, dtype=weight.dtype),
-        )  # [d]
+        mean_weight = weight.sum(0) / len(weight)  # [d]
+        hidden_sum = hidden[:count].sum(0, dtype=weight.dtype)  # [d]
         if real is not None:
-            log_normalisers, target_logits = log_normalisers * real, target_logits * real
+            log_normalisers = log_normalisers * real
+            target_logits = target_logits * real
         log_normaliser = log_normalisers[:count].sum()
         nll = log_normaliser - target_logits[:count].sum()
-        # Not a product, which autocast would lower.
-        uniform_nll = log_normaliser - (hidden_sum * uniform).sum()
+        # Not a product of vectors, which autocast would compute in low precision.
+        uniform_nll = log_normaliser - (hidden_sum * mean_weight).sum()
         if hidden_gradient is not None:
-            hidden_gradient[:count] -= epsilon * uniform
+            hidden_gradient[:count] -= epsilon * mean_weight
         if weight_gradient is not None:
             weight_gradient -= epsilon / len(weight) * hidden_sum
         ctx.gradients = hidden_gradient, weight_gradient
@@ -148,17 +151,18 @@ class _Chunked(torch.autograd.Function):
         return hidden_gradient, weight_gradient, None, None, None, None, None
 
 
-def _slices(rows: int, longest: int) -> Iterator[slice]:
-    """Divide rows into equal slices of `longest` rows at most."""
-    count = -(-rows // max(longest, 1))
-    length = max(-(-rows // max(count, 1)), 1)
-    return (slice(start, min(start + length, rows)) for start in range(0, rows, length))
+def _equal_slices(rows: int, longest: int) -> Iterator[slice]:
+    """Divide rows into slices of about the same length, at most `longest`, and at least 1."""
+    count = max(math.ceil(rows / max(longest, 1)), 1)
+    length = max(math.ceil(rows / count), 1)
+    for start in range(0, rows, length):
+        yield slice(start, min(start + length, rows))
 
 
 def to_gradient_for_compiler(
     logits: Tensor, targets: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Do the same in operations that a compiler can join."""
+    """As `to_gradient`, in operations that a compiler can join."""
     log_normalisers = logits.float().logsumexp(1)
     is_target = torch.arange(logits.size(1), device=logits.device) == targets[:, None]
     target_logits = torch.where(is_target, logits.float(), 0.0).sum(1)
@@ -169,7 +173,9 @@ def to_gradient_for_compiler(
 def _plus_product(total: Tensor | None, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if total is None:
         return (a @ b).to(dtype)
-    return total.addmm_(a, b) if a.dtype == dtype else total.add_(a @ b)
+    if a.dtype == dtype:
+        return total.addmm_(a, b)
+    return total.add_(a @ b)
 
 
 def fit_criterion(criterion: Criterion, cross_entropy: ChunkedCrossEntropy) -> None:

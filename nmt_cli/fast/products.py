@@ -37,7 +37,7 @@ def frozen_linear(
     """Return the function x -> activation(x weight^T + bias).
 
     Args:
-        weight, bias: [outputs, inputs] and [outputs]; copied.
+        weight, bias: [outputs, inputs] and [outputs], which are copied.
         dtype: float32, bfloat16 or int8.
         activation: none, or one of `sublayer.ACTIVATIONS`.
 

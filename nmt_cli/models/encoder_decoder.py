@@ -31,7 +31,7 @@ class Decoded(NamedTuple):
 
 
 class EncoderDecoder(Model):
-    """A `Model` that has embeddings and an output layer; a subclass adds what is between them.
+    """A `Model` that has embeddings and an output layer. A subclass adds what is between them.
 
     Args:
         tied: one matrix for the target embedding and the output layer, and for the source if the

@@ -16,19 +16,21 @@ def full_attention(
     self: FullAttention, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask
 ) -> Tensor:
     """See `Kernel`. At the lengths of sentences it is faster than PyTorch's fused kernel."""
-    query, key, value = (
-        heads.contiguous().to(product_dtype(heads)) for heads in (query, key, value)
-    )
-    weights: Tensor = _Weights.apply(query, key, mask.allowed(query, key))  # type: ignore[no-untyped-call]
-    return torch.matmul(self.dropout(weights), value)
+    allowed = mask.allowed(query, key)
+    weights: Tensor = _Weights.apply(_laid_out(query), _laid_out(key), allowed)  # type: ignore[no-untyped-call]
+    return torch.matmul(self.dropout(weights), _laid_out(value))
+
+
+def _laid_out(heads: Tensor) -> Tensor:
+    """Return heads [B, H, T, width] one after the other, in the type of products."""
+    return heads.contiguous().to(product_dtype(heads))
 
 
 def softmax_(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension, of the same type, computed in float32 at least; it
-    overwrites `scores`.
+    """Softmax over the last dimension, computed in float32 at least, without a gradient.
 
-    On a CPU, PyTorch's takes five times as long in bfloat16 and for rows of fewer than 16, its
-    shortest vector. There is no gradient.
+    It may overwrite `scores`. On a CPU, PyTorch's takes five times as long in bfloat16 and for rows
+    of fewer than 16 numbers, its shortest vector.
     """
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if scores.size(-1) >= 16:
@@ -38,7 +40,7 @@ def softmax_(scores: Tensor) -> Tensor:
 
 
 def softmax_gradient(weights: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of the scores, by that of their `softmax_`."""
+    """The gradient of the scores, by the gradient of the weights."""
     if weights.size(-1) >= 16:
         return torch._softmax_backward_data(gradient, weights, -1, weights.dtype)
     product = weights * gradient
@@ -53,10 +55,12 @@ class _Weights(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, allowed: Tensor | None) -> Tensor:
-        hidden = query.new_zeros(1, dtype=torch.promote_types(query.dtype, torch.float32))
+        mask = query.new_zeros(1, dtype=torch.promote_types(query.dtype, torch.float32))
         if allowed is not None:  # a sum is faster than `masked_fill` of all scores
-            hidden = torch.where(allowed, hidden, -math.inf)
-        scores = torch.add(hidden, torch.matmul(query, key.mT), alpha=query.size(-1) ** -0.5)
+            mask = torch.where(allowed, mask, -math.inf)
+        d_k = query.size(-1)
+        products = torch.matmul(query, key.mT)
+        scores = torch.add(mask, products, alpha=d_k**-0.5)  # [B, H, T, S]
         weights = softmax_(scores).to(query.dtype)
         ctx.save_for_backward(query, key, weights)
         return weights
@@ -66,5 +70,6 @@ class _Weights(torch.autograd.Function):
         query, key, weights = ctx.saved_tensors
         dtype = torch.promote_types(query.dtype, torch.float32)
         gradient = softmax_gradient(weights.to(dtype), gradients[0].to(dtype))
-        gradient = gradient.mul_(query.size(-1) ** -0.5).to(query.dtype)
+        d_k = query.size(-1)
+        gradient = gradient.mul_(d_k**-0.5).to(query.dtype)
         return gradient @ key, gradient.mT @ query, None

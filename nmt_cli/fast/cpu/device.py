@@ -26,7 +26,7 @@ from nmt_cli.model import Model
 BLOCK = 1 << 19  # logits in a block of a loss: they stay in the caches
 METHODS = {**rows.METHODS, FullAttention.forward: full_attention, Dropout.forward: dropout_by_bits}
 
-SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it
+SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters: smaller models are not faster with it
 
 
 class Fast(Plain):
@@ -60,7 +60,7 @@ class Fast(Plain):
         return FrozenTransformer(model, dtype) if takes(model) else model.decodable(dtype)
 
     def precision(self, model: Any, deterministic: bool) -> str:
-        """See `Plain`. Not bfloat16 for small models, or if the bits must be the same on every CPU."""
+        """See `Plain`. bfloat16 for large models, unless each CPU must give the same bits."""
         size = sum(parameter.numel() for parameter in model.parameters())
         if bfloat16_in_hardware() and size >= SMALLEST_IN_BFLOAT16 and not deterministic:
             return "bfloat16"
@@ -83,20 +83,20 @@ def bfloat16_in_hardware() -> bool:
 
 
 def bound_product_cache() -> None:
-    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one,
-    of up to 1,024.
+    """Let oneDNN keep the code of 64 shapes of products, in place of 1,024.
+
+    Each step of a search may have a new shape. It has an effect before the first product.
     """
-    # It has an effect before the first product of the process.
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, "64")
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost
-    time.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first.
-        library.mallopt(-3, 1 << 30) or library.mallopt(-3, 1 << 25)
-        library.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+    """Let glibc keep freed memory for the next tensor: new pages cost time."""
+    mmap_threshold, trim_threshold = -3, -1  # as malloc.h has them
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        accepted = mallopt(mmap_threshold, 1 << 30)
+        if not accepted:  # glibc before 2.35
+            mallopt(mmap_threshold, 1 << 25)
+        mallopt(trim_threshold, (1 << 31) - 1)

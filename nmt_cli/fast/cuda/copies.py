@@ -26,18 +26,18 @@ class PinnedCopies(HostCopies):
         They are made on the current stream, before the next update: a CUDA graph could not wait for
         another stream.
         """
-        copies = [
-            {name: self._start_one((number, name), tensor) for name, tensor in group.items()}
-            for number, group in enumerate(groups)
-        ]
+        copies = []
+        for number, group in enumerate(groups):
+            copy = {}
+            for name, tensor in group.items():
+                copy[name] = self._start_one((number, name), tensor)
+            copies.append(copy)
         done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         done.record()
         return copies, done.synchronize
 
     def _start_one(self, key: tuple[int, str], tensor: Tensor) -> Tensor:
-        if (
-            tensor.device.type != self.device_type
-        ):  # such as a step that the optimizer counts on the host
+        if tensor.device.type != self.device_type:  # such as a step that Adam counts on the host
             return tensor.clone()
         if key not in self._buffers:
             self._buffers[key] = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)

@@ -27,7 +27,7 @@ from nmt_cli.layers.sublayer import FeedForward
 from nmt_cli.model import Model
 from nmt_cli.training.gradients import Gradients
 
-# parameters; the minute of compiling a smaller model is longer than what it saves.
+# Parameters. The minute of compiling a smaller model is longer than what it saves.
 SMALLEST_COMPILED = 20_000_000
 BLOCK = 1 << 30  # logits in a block of a loss
 METHODS = {
@@ -45,12 +45,12 @@ class Fast(Plain):
     tries_memory = True
 
     def precision(self, model: Any, deterministic: bool) -> str:
-        """See `Plain`. float16 from Volta on, where there is no bfloat16. Earlier GPUs are slower
-        with it.
-        """
+        """See `Plain`. float16 where there is no bfloat16."""
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return "bfloat16"
-        return "float16" if torch.cuda.get_device_properties(self.device).major >= 7 else "float32"
+        if torch.cuda.get_device_properties(self.device).major >= 7:  # before Volta it is slower
+            return "float16"
+        return "float32"
 
     def decoding_dtype(self) -> str:
         """See `Plain`."""
@@ -60,24 +60,24 @@ class Fast(Plain):
         """See `Plain`. bfloat16 is the type of all but the log-probabilities."""
         if not takes(model):
             return model.decodable(dtype)
-        low = dtype == "bfloat16" and all_frozen(model)
-        return FrozenTransformer(
-            model, dtype, attend_in_one_kernel, torch.bfloat16 if low else torch.float32
-        )
+        activations = torch.float32
+        if dtype == "bfloat16" and all_frozen(model):
+            activations = torch.bfloat16
+        return FrozenTransformer(model, dtype, attend_in_one_kernel, activations)
 
     def search(self, model: Decodable, search: Callable[..., Any]) -> Callable[..., Any]:
         """See `Plain`."""
         plain = super().search(model, search)
-        constant = isinstance(model, FrozenTransformer) and model.has_constant_shapes
-        return GraphSearch(model, plain) if constant else plain
+        if isinstance(model, FrozenTransformer) and model.has_constant_shapes:
+            return GraphSearch(model, plain)
+        return plain
 
     def fit(self, model: Any, criterion: Any = None) -> None:
         """See `Plain`."""
         exchange(model, METHODS)
         if criterion is not None:
-            fit_criterion(
-                criterion, ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True)
-            )
+            loss = ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True)
+            fit_criterion(criterion, loss)
 
     def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
         """See `Plain`. Large models are compiled, for any shapes.
@@ -108,15 +108,19 @@ class Fast(Plain):
 
         def pinned(corpus: Any, indices: Any) -> Batch:
             if bins:
-                return binned(corpus.ids("source", indices), corpus.ids("target", indices)).pinned()
-            return rows.row_batch(load(corpus, indices), model).pinned()
+                batch = binned(corpus.ids("source", indices), corpus.ids("target", indices))
+            else:
+                batch = rows.row_batch(load(corpus, indices), model)
+            return batch.pinned()
 
         return pinned
 
     def gradients(self, plain: Gradients, replay: bool) -> Gradients:
         """See `Plain`. CUDA graphs, if nothing asks the host."""
         divided = any(ranks_of(parameter) > 1 for parameter in plain.parameters)
-        return ReplayedGradients(plain) if replay and not divided else plain
+        if replay and not divided:
+            return ReplayedGradients(plain)
+        return plain
 
     def change(
         self,
@@ -124,18 +128,12 @@ class Fast(Plain):
         optimizer: torch.optim.Optimizer,
         gradients: Gradients,
     ) -> Callable[[Tensor], None]:
-        """See `Plain`. A CUDA graph, if the gradients are, and if the optimizer decides on the
-        device about a step.
-        """
-        fused = (
-            getattr(optimizer, "_step_supports_amp_scaling", False)
-            and "capturable" in optimizer.defaults
-        )
-        return (
-            replayed_change(change, optimizer, self.device)
-            if gradients.replayed and fused
-            else change
-        )
+        """See `Plain`. A CUDA graph, if the gradients are one and the optimizer is fused."""
+        # A fused optimizer decides on the device about a step.
+        fused = getattr(optimizer, "_step_supports_amp_scaling", False)
+        if gradients.replayed and fused and "capturable" in optimizer.defaults:
+            return replayed_change(change, optimizer, self.device)
+        return change
 
     def host_copies(self) -> HostCopies:
         """See `Plain`."""

@@ -26,10 +26,9 @@ class ReplayedGradients(Gradients):
 
     def add(self, batch: Batch, weight: float) -> Tensor:
         """See `Gradients`."""
-        factor, tokens = (
-            torch.full((), value, device=self.world.device) for value in (weight, batch.num_tokens)
-        )
         # A graph would repeat a number of the host.
+        factor = torch.full((), weight, device=self.world.device)
+        tokens = torch.full((), batch.num_tokens, device=self.world.device)
         counted = replace(batch, num_tokens=tokens)  # type: ignore[arg-type]
         result: Tensor = self.replay(counted, factor)
         return result
@@ -37,9 +36,9 @@ class ReplayedGradients(Gradients):
     def finish(self) -> list[Tensor]:
         """See `Gradients`. One tensor needs fewer launches."""
         gradients = super().finish()
-        return (
-            [self.flat] if gradients and self.flat is not None and self.flat.is_cuda else gradients
-        )
+        if gradients and self.flat is not None and self.flat.is_cuda:
+            return [self.flat]
+        return gradients
 
     def forget(self) -> None:
         """See `Gradients`."""

@@ -1,10 +1,9 @@
-"""Beam search on a GPU: steps of constant shapes, as CUDA graphs, which the host launches without
-waiting.
+"""Beam search on a GPU: steps of constant shapes as CUDA graphs, launched without waiting.
 
 The tensors of a search stay from batch to batch, a set for each shape: sentences, source columns
 and target positions, in buckets. The host asks every few steps which sentences are done, and reads
-the answer as many steps later. When the others fit in a smaller bucket, they move. Letters as in
-`beam_search.py`; some of a bucket's A rows hold no sentence.
+the answer as many steps later. When the others fit in a smaller bucket, they move. Letters are as
+in `beam_search.py`. Some of a bucket's A rows hold no sentence.
 """
 
 from __future__ import annotations
@@ -75,14 +74,13 @@ class GraphSearch:
         options = options or SearchSettings()
         if constraint is not None or max(limits) * options.beam >= MOST:
             return self.otherwise(source, limits, options, constraint)
-        # Graphs are of the current one; -1, the CPU, changes nothing.
+        # Graphs are captured for the current device. -1, the CPU, changes nothing.
         device = torch.cuda.device(source.get_device())
         with _lock, device:
             try:
                 return self._search(source, limits, options)
-            except (
-                RuntimeError
-            ):  # such as no memory, whose type depends on the library that asked for it
+            # Such as no memory, whose type depends on the library that asked for it.
+            except RuntimeError:
                 self.searches.clear()
                 raise
 
@@ -91,11 +89,16 @@ class GraphSearch:
     ) -> list[list[Hypothesis]]:
         B, S = source.shape
         last = max(limits) + 1
-        shape = Shape(options, _bucket(B), S + COLUMNS - S % COLUMNS, -(-last // 64) * 64)
-        new = FixedSearch(self.model, shape, source, limits)
-        search = self._moved(new, range(B))
+        shape = Shape(
+            options,
+            sentences=_bucket(B),
+            columns=S + COLUMNS - S % COLUMNS,  # at least one is padding
+            positions=-(-last // 64) * 64,
+        )
+        search = self._moved(FixedSearch(self.model, shape, source, limits), range(B))
         sentences = torch.arange(B)  # of the batch, in the first rows of the search
-        outputs, history = search.results(B), search.history.map(lambda part: part[:B].clone())
+        outputs = search.results(B)
+        history = search.history.map(lambda part: part[:B].clone())
         answer = None
         for length in range(1, last + 1):
             search.run(length)
@@ -107,16 +110,15 @@ class GraphSearch:
                     break
                 if _bucket(len(active)) < search.shape.sentences:
                     search.collect(outputs, history, sentences.to(source.device))
-                    search, sentences = self._moved(search, active), sentences[active]
+                    search = self._moved(search, active)
+                    sentences = sentences[active]
             answer = Answer(search.scores[:, 0])
         search.collect(outputs, history, sentences.to(source.device))
         check_probabilities(search.scores[:, 0])
         return hypotheses(outputs, history, length, options.nbest)
 
     def _moved(self, other: FixedSearch, active: Sequence[int]) -> FixedSearch:
-        """Return the search in the bucket of the `active` sentences of another one, which it takes
-        over.
-        """
+        """Return the search that fits the `active` sentences of another one, and gets them."""
         shape = replace(other.shape, sentences=_bucket(len(active)))
         if shape not in self.searches:
             if len(self.searches) == KEPT:
@@ -128,8 +130,9 @@ class GraphSearch:
 
 
 class FixedSearch(Search):
-    """A search whose tensors keep their shapes and places. A sentence that is done stays, with
-    scores of -inf.
+    """A search whose tensors keep their shapes and places.
+
+    A sentence that is done stays, with scores of -inf.
 
     Args:
         source: [at most A, S].
@@ -174,63 +177,55 @@ class FixedSearch(Search):
         return replace(live, scores=live.scores.masked_fill(gone, -torch.inf))
 
     def results(self, sentences: int) -> Outputs:
-        """The outputs of the first `sentences`: those that are finished, and those that were cut
-        off.
-        """
+        """The outputs of the first `sentences`: the finished ones, and the ones cut off."""
         cut = replace(self.cut_off(), scores=self.cut_scores, lengths=self.cut_lengths)
         return self.sentences.finished.followed_by(cut).map(lambda part: part[:sentences])
 
     def collect(self, outputs: Outputs, history: History, places: Tensor) -> None:
-        """Write the results of the first sentences to these `places` [any] of `outputs` and
-        `history`.
-        """
-        found = [
-            *self.results(len(places)).all(),
-            *(part[: len(places)] for part in self.history.all()),
-        ]
-        for whole, part in zip([*outputs.all(), *history.all()], found, strict=True):
+        """Write the results of the first sentences to `places` [any] of `outputs` and `history`."""
+        count = len(places)
+        for whole, part in zip(outputs.all(), self.results(count).all(), strict=True):
             whole[places] = part
+        for whole, part in zip(history.all(), self.history.all(), strict=True):
+            whole[places] = part[:count]
 
     def load(self, other: FixedSearch, active: Sequence[int]) -> None:
         """Take over the `active` sentences of another search."""
         self.state.columns = other.state.columns
-        rows = torch.tensor(
-            [*active, *[0] * (len(self.last) - len(active))], device=self.now.device
-        )
-        tensors = [
-            self.sentences.limits,
-            *self._changing(),
-            *self.history.all(),
-            *self.state.tensors(),
-        ]
-        others = [
-            other.sentences.limits,
-            *other._changing(),
-            *other.history.all(),
-            *other.state.tensors(),
-        ]
-        for mine, its in zip(tensors, others, strict=True):
-            mine.copy_(its[rows])
+        empty = len(self.last) - len(active)
+        rows = torch.tensor([*active, *[0] * empty], device=self.now.device)
+        for tensor, source in zip(self._tensors(), other._tensors(), strict=True):
+            tensor.copy_(source[rows])
         self.scores[len(active) :] = -torch.inf
         self.now.copy_(other.now)
         self.state.now.copy_(other.state.now)
 
     def run(self, length: int) -> None:
-        """Do a step: the first of its kind as it is, which prepares the libraries, and the next
-        from a CUDA graph.
+        """Do a step.
+
+        The first step of its kind is done as it is, which prepares the libraries. The next ones are
+        a CUDA graph.
         """
-        self.length, self.state.columns = (
-            length - 1,
-            -(-length // COLUMNS) * COLUMNS * self.options.beam,
-        )
-        key = self.state.columns, length > self.options.min_length
+        self.length = length - 1
+        self.state.columns = -(-length // COLUMNS) * COLUMNS * self.options.beam
+        key = self.state.columns, length > self.options.min_length  # a step differs by both
         if key not in self.graphs:
             self.graphs[key] = None
             self._step_in_place()
             return
-        self.graphs[key] = self.graphs[key] or captured(self._step_in_place)
+        if self.graphs[key] is None:
+            self.graphs[key] = captured(self._step_in_place)
         self.graphs[key].replay()
         self.length = length
+
+    def _tensors(self) -> list[Tensor]:
+        """All tensors of each sentence: [A, ...]."""
+        return [
+            self.sentences.limits,
+            *self._changing(),
+            *self.history.all(),
+            *self.state.tensors(),
+        ]
 
     def _changing(self) -> list[Tensor]:
         """The tensors in place of which a step makes new ones."""
@@ -245,8 +240,8 @@ class FixedSearch(Search):
     def _step_in_place(self) -> None:
         before = self._changing()
         self.step()
-        for mine, new in zip(before, self._changing(), strict=True):
-            mine.copy_(new)
+        for tensor, new in zip(before, self._changing(), strict=True):
+            tensor.copy_(new)
         self.scores, self.last, self.cut_scores, self.cut_lengths, *finished = before
         self.sentences.finished = Outputs(*finished)
 
@@ -261,18 +256,18 @@ class FixedState(TransformerState):
 
     @classmethod
     def of(cls, model: FrozenTransformer, source: Tensor, width: int, positions: int) -> FixedState:
-        """Encode `source` [A, S], which has padding. The caches are zeros, as what is not seen must
-        be finite.
-        """
+        """Encode `source` [A, S], which has padding."""
         state = model.start(source)
-        cache, columns = state.source[0], positions * width
+        cache = state.source[0]
+        columns = positions * width
         A, H, _, both = cache.shape
         return cls(
             source=state.source,
             source_mask=state.source_mask,
+            # What is not seen must be finite, because a weight of 0 times NaN is NaN.
             target=[cache.new_zeros(A, H, columns, both) for _ in state.source],
             mask=cache.new_full((A, width, columns), -torch.inf),
-            own=cache.new_full((width, width), -torch.inf).fill_diagonal_(0.0),
+            newest=cache.new_full((width, width), -torch.inf).fill_diagonal_(0.0),
             now=torch.zeros(1, dtype=torch.long, device=source.device),
             encodings=model.encodings(positions),
         )
@@ -294,13 +289,14 @@ class FixedState(TransformerState):
 
     def extend(self, positions: Any) -> tuple[Tensor, Step]:
         """See `TransformerState`."""
-        W = len(self.own)
-        position, newest = self.now.clone(), self.now * W + torch.arange(W, device=self.now.device)
-        self.mask[:, :, newest] = self.own
+        W = len(self.newest)
+        position = self.now.clone()
+        columns = self.now * W + torch.arange(W, device=self.now.device)
+        self.mask[:, :, columns] = self.newest
         self.now += 1
-        return self.encodings[position], Step(
-            self.mask[:, :, : self.columns], self.source[0].size(1), position, newest
-        )
+        seen = self.mask[:, :, : self.columns]
+        step = Step(seen, heads=self.source[0].size(1), position=position, newest=columns)
+        return self.encodings[position], step
 
 
 class Answer:
@@ -326,18 +322,16 @@ def _bucket(sentences: int) -> int:
 
 
 def captured(work: Callable[[], None]) -> Any:
-    """Return a CUDA graph of what `work` launches. It shares the memory of the other graphs of its
-    device.
+    """Return a CUDA graph of what `work` launches, in the memory of the device's other graphs.
 
     No graph needs what another left there. The pool of a graph goes with the last graph that uses
     it.
     """
     graphs = _graphs[torch.cuda.current_device()]
-    # `other` keeps the pool during the capture.
-    graph, other = (torch.cuda.CUDAGraph(), next(iter(graphs), None))
-    with torch.cuda.graph(
-        graph, pool=other.pool() if other else None, capture_error_mode="thread_local"
-    ):
+    graph = torch.cuda.CUDAGraph()
+    other = next(iter(graphs), None)  # keeps the pool during the capture
+    pool = None if other is None else other.pool()
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         work()
     graphs.add(graph)
     return graph

@@ -19,30 +19,25 @@ def full_attention(
 ) -> Tensor:
     """See `Kernel`."""
     causal = mask.causal and query.size(2) > 1
-    allowed = (
-        mask.allowed(query, key)
-        if mask.padding is not None or (causal and mask.offset > 0)
-        else None
-    )
+    # PyTorch's causal kernels begin at the first key, and take no other mask.
+    by_kernel = causal and mask.padding is None and mask.offset == 0
+    allowed = None if by_kernel else mask.allowed(query, key)
     rate = self.dropout.rate if self.training else 0.0
-    return F.scaled_dot_product_attention(
-        query, key, value, allowed, rate, is_causal=causal and allowed is None
-    )
+    return F.scaled_dot_product_attention(query, key, value, allowed, rate, is_causal=by_kernel)
 
 
 def feed_forward(self: FeedForward, x: Tensor) -> Tensor:
     """See `FeedForward`. A GPU has a kernel for a product of rows and ReLU."""
-    if x.dim() != 2 or not self.training or self.activation != "relu" or self.inner.bias is None:
+    weight, bias = self.inner.weight, self.inner.bias
+    if x.dim() != 2 or not self.training or self.activation != "relu" or bias is None:
         return FeedForward.forward(self, x)
-    low = (tensor.to(product_dtype(x)) for tensor in (x, self.inner.weight, self.inner.bias))
-    inner: Tensor = _ProductWithReLU.apply(*low)  # type: ignore[no-untyped-call]
+    dtype = product_dtype(x)
+    inner: Tensor = _ProductWithReLU.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))  # type: ignore[no-untyped-call]
     return self.outer(self.dropout(inner))
 
 
 def sinusoidal_positions(self: SinusoidalPositions, start: int, length: int) -> Tensor:
-    """See `SinusoidalPositions`. A table that was too short stays: CUDA graphs of shorter sentences
-    still read it.
-    """
+    """See `SinusoidalPositions`. CUDA graphs of shorter sentences still read a table that grew."""
     table = self.table
     encodings = SinusoidalPositions.forward(self, start, length)
     if self.table is not table:
