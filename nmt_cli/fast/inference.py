@@ -97,7 +97,7 @@ class Step:
 
 
 @dataclass
-class Past:
+class CachedPast:
     """The layout of self-attention in a step: the newest positions attend to their own pasts."""
 
     step: Step
@@ -131,7 +131,7 @@ class Past:
 
 
 @dataclass
-class ToSource:
+class CachedSource:
     """The layout of attention from the newest positions to their sentences in the source."""
 
     mask: Tensor  # as in `Attention`
@@ -296,9 +296,9 @@ class FrozenTransformer:
             source_mask = x.new_zeros(1, 1, 1)
         else:
             source_mask = state.source_mask.flatten(0, 1)  # [A * H, 1, S]
-        to_source = ToSource(source_mask, self._attention)
+        to_source = CachedSource(source_mask, self._attention)
         for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
-            past = Past(step, cache, self._attention)
+            past = CachedPast(step, cache, self._attention)
             key_and_value = memory.tensor_split((self._d_k,), 3)
             x = layer.forward(x, key_and_value, past, to_source)
         logits = self._output(model.decoder_norm(x))  # [N, V]
