@@ -2,8 +2,8 @@
 
 The ranks take turns at the windows of the input. They write the results to files, the parts, in a
 hidden directory beside the output, and rank 0 joins them. The directory's name has a hash of all
-that results depend on: the same command goes on from the parts of one that was killed, and parts of
-other settings are never joined.
+that results depend on. So the same command goes on from the parts of one that was killed, and parts
+of other settings are never joined.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from nmt_cli.files import durable
 def shared_results(
     options: Any, world: World
 ) -> Iterator[Callable[[Windows, Work, Advance], Iterator[Results]]]:
-    """Yield the function that yields the results of all windows, in order; in other ranks than the
-    first, none.
+    """Yield the function that yields the results of all windows in order, in rank 0 alone.
 
     The parts are deleted after a block without an error.
 
@@ -41,7 +40,8 @@ def shared_results(
     parts = parts_folder(options)
 
     def results(windows: Windows, work: Work, advance: Advance) -> Iterator[Results]:
-        first, count = 1, 0
+        first = 1  # the number of the first line
+        count = 0
         for count, (lines, others) in enumerate(windows, start=1):
             part = parts / str(count)
             if count % world.size == world.rank and not os.path.lexists(part):
@@ -69,21 +69,30 @@ def read_part(path: Path, ranks: int) -> Results:
         raise NmtError(
             f"{path}: this part is missing. All processes must see the same files, --output too"
         ) from error
-    totals |= {"seconds": totals["seconds"] / ranks, "repairs": Counter(totals["repairs"])}
+    totals["seconds"] = totals["seconds"] / ranks  # as the ranks compute at the same time
+    totals["repairs"] = Counter(totals["repairs"])
     return texts, Totals(**totals), warnings
 
 
 def parts_folder(options: Any) -> Path:
-    """Return the directory of the parts, named by the version, the flags, and the size and time of
-    each file.
+    """Return the directory of the parts.
+
+    Its name has a hash of the version, the flags, and the size and time of each file.
     """
-    paths = [
-        (resumable_of(path) or [path])[-1] for path in _paths(options) if path != options.output
-    ]
-    files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
-    states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]
-    parts: Path = options.output.with_name(f".{options.output.name[:50]}.{identity}.parts")
+    states = []
+    for path in _paths(options):
+        if path == options.output:
+            continue
+        checkpoints = resumable_of(path)
+        if checkpoints:  # a run stands for its newest checkpoint
+            path = checkpoints[-1]
+        for file in [path, *sorted(path.rglob("*"))]:
+            if file.is_file():
+                state = file.stat()
+                states.append((str(file), state.st_size, state.st_mtime_ns))
+    identity = repr((__version__, options, states))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    parts: Path = options.output.with_name(f".{options.output.name[:50]}.{digest}.parts")
     durable.check_ours(parts, directory=True)
     return parts
 
@@ -96,4 +105,9 @@ def _paths(value: Any) -> list[Path]:
         value = vars(value)
     if isinstance(value, dict):
         value = tuple(value.values())
-    return [path for each in value for path in _paths(each)] if isinstance(value, tuple) else []
+    if not isinstance(value, tuple):
+        return []
+    paths = list[Path]()
+    for entry in value:
+        paths += _paths(entry)
+    return paths

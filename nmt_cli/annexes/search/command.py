@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from nmt_cli import registry
 from nmt_cli.commands.translate_options import FileOptions, check_output
 from nmt_cli.errors import UsageError, counted
-from nmt_cli.files.nbest import read_nbest
+from nmt_cli.files.nbest import Candidate, read_nbest
 from nmt_cli.files.opening import open_output
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import read_lines
@@ -35,7 +35,7 @@ Scorer = Callable[[Pairs], list[Any]]  # returns an array with the scores of eac
 class RerankOptions(FileOptions):
     """Write the best output of each line of an n-best list, or of samples.
 
-    The input is that of `nmt translate --nbest N --format tsv`. The best output has the highest
+    The input is written by `nmt translate --nbest N --format tsv`. The best output has the highest
     weighted sum.
     """
 
@@ -76,40 +76,55 @@ def rerank(options: RerankOptions) -> None:
         raise UsageError(
             "give --mbr chrf, --model, --reverse, --language-model or --score-weight to rerank by"
         )
-    sources = list(read_lines(options.source)) if options.source else None
-    lines, outputs, start = 0, 0, time.perf_counter()
-    found = read_nbest(options.input)
+    sources = None
+    if options.source:
+        sources = list(read_lines(options.source))
+    lines = outputs = 0
+    start = time.perf_counter()
+    candidates = read_nbest(options.input)
     with open_output(options.output) as write:
-        while window := list(islice(found, _WINDOW)):
-            own = [""] * len(window) if sources is None else sources[lines : lines + len(window)]
-            lines, outputs = lines + len(window), outputs + sum(map(len, window))
-            if len(own) == len(window):
-                pairs = [
-                    [(source, text) for _, text in group]
-                    for source, group in zip(own, window, strict=True)
-                ]
-                totals = [
-                    options.score_weight * np.array([score for score, _ in group])
-                    for group in window
-                ]
-                for weight, scorer in scorers:
-                    totals = [
-                        total + weight * scores
-                        for total, scores in zip(totals, scorer(pairs), strict=True)
-                    ]
-                best = (
-                    group[int(total.argmax())][1]
-                    for group, total in zip(pairs, totals, strict=True)
-                )
+        while True:
+            window = list(islice(candidates, _WINDOW))
+            if not window:
+                break
+            of_window = [""] * len(window)
+            if sources is not None:
+                of_window = sources[lines : lines + len(window)]
+            lines += len(window)
+            outputs += sum(map(len, window))
+            # If there are too few sources, all lines are read, to be counted in the message.
+            if len(of_window) == len(window):
+                best = _best(window, of_window, scorers, options.score_weight)
                 write("".join(f"{text}\n" for text in best).encode())
         if sources is not None and lines != len(sources):
-            raise not_parallel(
-                str(options.source), len(sources), str(options.input or "the input"), lines
-            )
+            name = str(options.input or "the input")
+            raise not_parallel(str(options.source), len(sources), name, lines)
     seconds = time.perf_counter() - start
     options.note(
         f"reranked {counted(outputs, 'output')} of {counted(lines, 'line')} in {seconds:.1f} s"
     )
+
+
+def _best(
+    window: Sequence[Sequence[Candidate]],
+    sources: Sequence[str],
+    scorers: Sequence[tuple[float, Scorer]],
+    score_weight: float,
+) -> list[str]:
+    """Return the output of each line with the highest weighted sum of scores."""
+    pairs = []
+    totals = []
+    for source, candidates in zip(sources, window, strict=True):
+        pairs.append([(source, text) for _, text in candidates])
+        totals.append(score_weight * np.array([score for score, _ in candidates]))
+    for weight, scorer in scorers:
+        for total, scores in zip(totals, scorer(pairs), strict=True):
+            total += weight * scores
+    best = []
+    for candidates, total in zip(window, totals, strict=True):
+        _, text = candidates[int(total.argmax())]
+        best.append(text)
+    return best
 
 
 def _scorers(options: RerankOptions) -> Iterator[tuple[float, Scorer]]:
@@ -120,10 +135,11 @@ def _scorers(options: RerankOptions) -> Iterator[tuple[float, Scorer]]:
         name, weight = _weighted(options.mbr)
         if name != "chrf":
             raise UsageError(f"--mbr must be chrf, not {name!r}")
-        yield (
-            weight,
-            lambda pairs: [expected_chrf([output for _, output in group]) / 100 for group in pairs],
-        )
+
+        def risk(pairs: Pairs) -> list[Any]:
+            return [expected_chrf([output for _, output in of_line]) / 100 for of_line in pairs]
+
+        yield weight, risk
     registry.discover(options.imports)
     for checkpoints, pair in (
         (options.model, lambda source, output: (source, output)),
@@ -135,23 +151,23 @@ def _scorers(options: RerankOptions) -> Iterator[tuple[float, Scorer]]:
 
 
 def _weighted(text: str) -> tuple[str, float]:
-    name, star, weight = text.rpartition("*")
+    """Return the name and the weight of `NAME*WEIGHT` or `NAME`."""
+    name, star, written = text.rpartition("*")
+    if not star:
+        return text, 1.0
     try:
-        if star and not math.isfinite(float(weight)):
-            raise ValueError
-        return (name, float(weight)) if star else (text, 1.0)
+        weight = float(written)
     except ValueError:
-        raise UsageError(
-            f"{text}: the weight after * must be a finite number, not {weight!r}"
-        ) from None
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise UsageError(f"{text}: the weight after * must be a finite number, not {written!r}")
+    return name, weight
 
 
 def _model(
     path: Path, pair: Callable[[str, str], tuple[str, str]], options: RerankOptions
 ) -> Scorer:
-    """Return a function of the log-probabilities by a model, divided by the length penalty of its
-    search.
-    """
+    """Return a function of the log-probabilities by a model, divided by its length penalty."""
     import torch
 
     from nmt_cli.annexes.search.scoring import score_targets
@@ -161,21 +177,18 @@ def _model(
     translator = load_translator([path], device=options.device, say=options.note)
 
     def scores(pairs: Pairs) -> list[Any]:
-        wanted = [[pair(*each) for each in group] for group in pairs]
-        unique = list(dict.fromkeys(each for group in wanted for each in group))
-        found = score_targets(
-            translator, [source for source, _ in unique], [target for _, target in unique]
-        )
-        lengths = torch.tensor([len(each.token_scores) for each in found])
-        sums = torch.tensor([each.score for each in found])
-        known = dict(
-            zip(
-                unique,
-                (sums / length_penalty(lengths, translator.search.alpha)).tolist(),
-                strict=True,
-            )
-        )
-        return [np.array([known[each] for each in group]) for group in wanted]
+        sides_of_lines = []
+        for of_line in pairs:
+            sides_of_lines.append([pair(source, output) for source, output in of_line])
+        unique = list(dict.fromkeys(chain.from_iterable(sides_of_lines)))
+        sources = [source for source, _ in unique]
+        targets = [target for _, target in unique]
+        scored = score_targets(translator, sources, targets)
+        lengths = torch.tensor([len(target.token_scores) for target in scored])
+        sums = torch.tensor([target.score for target in scored])
+        normalised = sums / length_penalty(lengths, translator.search.alpha)
+        score_of = dict(zip(unique, normalised.tolist(), strict=True))
+        return [np.array([score_of[sides] for sides in of_line]) for of_line in sides_of_lines]
 
     return scores
 

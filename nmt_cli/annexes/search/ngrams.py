@@ -28,9 +28,8 @@ class NoRepeat(Rule):
         self, requests: Sequence[Request], search: SearchSettings, device: torch.device
     ) -> NoRepeatedNgrams:
         """See `Rule`."""
-        return NoRepeatedNgrams(
-            self.size, torch.zeros((len(requests), 0), dtype=torch.long, device=device)
-        )
+        tokens = torch.zeros((len(requests), 0), dtype=torch.long, device=device)
+        return NoRepeatedNgrams(self.size, tokens)
 
 
 @dataclass(frozen=True)
@@ -41,19 +40,21 @@ class NoRepeatedNgrams:
     tokens: Tensor  # [N, L]
 
     def restrict(self, scores: Tensor) -> None:
-        """Set `scores` [N, V] to -inf for the tokens that followed the last n - 1 tokens earlier in
-        the row.
-        """
-        n, length = self.size, self.tokens.shape[1]
-        places = length - n + 1  # of earlier n-grams
+        """Set `scores` [N, V] to -inf for tokens that followed the last n - 1 tokens before."""
+        n = self.size
+        N, L = self.tokens.shape
+        places = L - n + 1  # of earlier n-grams
         if places < 1:
             return
-        same = torch.ones((len(self.tokens), places), dtype=torch.bool, device=self.tokens.device)
+        same = torch.ones((N, places), dtype=torch.bool, device=self.tokens.device)
         for k in range(n - 1):
-            same &= self.tokens[:, k : k + places] == self.tokens[:, places + k].unsqueeze(1)
+            last = self.tokens[:, places + k]  # [N], of the last n - 1 tokens
+            same &= self.tokens[:, k : k + places] == last.unsqueeze(1)
         rows, starts = same.nonzero(as_tuple=True)
-        scores[rows, self.tokens[rows, starts + n - 1]] = -torch.inf
+        following = self.tokens[rows, starts + n - 1]
+        scores[rows, following] = -torch.inf
 
     def advance(self, rows: Tensor, tokens: Tensor) -> NoRepeatedNgrams:
         """See `Constraint`."""
-        return replace(self, tokens=torch.cat([self.tokens[rows], tokens.unsqueeze(1)], dim=1))
+        longer = torch.cat([self.tokens[rows], tokens.unsqueeze(1)], dim=1)
+        return replace(self, tokens=longer)

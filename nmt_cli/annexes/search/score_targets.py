@@ -34,8 +34,7 @@ _DEFAULTS = TranslateOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTargetsOptions(FileOptions, CheckpointOptions):
-    """Compute the log-probability of each line of a file, as the translation of the same line of
-    the input.
+    """Compute the log-probability of each line of a file as the translation of the input's line.
 
     Each line of output has the log-probability, the number of tokens and the target, separated by
     tabs.
@@ -75,7 +74,7 @@ def score_targets(options: ScoreTargetsOptions) -> None:
 
 
 def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
-    """Load the model, and return the function that scores a window, whose other lines are targets."""
+    """Load the model. Return the function that scores a window, whose other lines are targets."""
     from nmt_cli import registry
     from nmt_cli.annexes.search.scoring import score_targets as scored
     from nmt_cli.decoding.loading import load_translator
@@ -94,42 +93,39 @@ def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
         start = time.perf_counter()
         places = [f"{options.target}:{number}" for number in range(first, first + len(targets))]
         scores = scored(translator, sources, targets, advance, places.__getitem__)
-        totals, warnings = Totals(lines=len(scores), seconds=time.perf_counter() - start), []
+        totals = Totals(lines=len(scores), seconds=time.perf_counter() - start)
+        warnings = []
         for number, score in enumerate(scores, first):
             totals.tokens += len(score.token_scores)
             totals.log_probability += score.score
-            cuts = (
-                (score.source_truncated, options.input or "standard input"),
-                (score.target_truncated, options.target),
-            )
-            warnings += [
-                f"{name}:{number}: only the first {options.max_source_length} tokens of the line "
-                "are scored "
-                "(--max-source-length)"
-                for cut, name in cuts
-                if cut
-            ]
+            if score.source_truncated:
+                warnings.append(cut(options.input or "standard input", number))
+            if score.target_truncated:
+                warnings.append(cut(options.target, number))
+        text = "".join(format_score(score, options.token_scores) for score in scores)
+        return [text], totals, warnings
+
+    def cut(name: Path | str, number: int) -> str:
         return (
-            ["".join(format_score(score, options.token_scores) for score in scores)],
-            totals,
-            warnings,
+            f"{name}:{number}: only the first {options.max_source_length} tokens of the line are "
+            "scored (--max-source-length)"
         )
 
     return work
 
 
 def format_score(score: TargetScore, token_scores: bool) -> str:
-    """Return the output line: log-probability, number of tokens, each token's log-probability if
-    asked for, target.
-    """
+    """Return the line of log-probability, number of tokens, perhaps `token_scores`, and target."""
     columns = [f"{score.score:.4f}", str(len(score.token_scores))]
     if token_scores:
-        tokens = [*score.tokens, SPECIAL_SYMBOLS[EOS]]  # without the last if the target was cut
-        pairs = zip(tokens, score.token_scores, strict=not score.target_truncated)
-        columns.append(
-            " ".join(f"{_SPACES.sub(SPACE, token)}:{value:.4f}" for token, value in pairs)
-        )
-    return "\t".join([*columns, column(score.target)]) + "\n"
+        tokens = list(score.tokens)
+        if not score.target_truncated:
+            tokens.append(SPECIAL_SYMBOLS[EOS])
+        pairs = zip(tokens, score.token_scores, strict=True)
+        of_tokens = [f"{_SPACES.sub(SPACE, token)}:{value:.4f}" for token, value in pairs]
+        columns.append(" ".join(of_tokens))
+    columns.append(column(score.target))
+    return "\t".join(columns) + "\n"
 
 
 command = Command(

@@ -1,7 +1,6 @@
-"""Log-probabilities of given targets: one pass over whole sentences, as in training, in place of a
-search.
+"""Log-probabilities of given targets, by one pass over whole sentences, as in training.
 
-Letters: B sentences, T target length, V vocabulary, M models, d their width.
+Letters: B sentences, T target length, N tokens of a batch, V vocabulary, M models, d their width.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
@@ -36,7 +36,7 @@ def score_targets(
     advance: Callable[[Sequence[str]], None] = lambda sources: None,
     place: Callable[[int], str] = lambda position: f"target {position + 1}",
 ) -> list[TargetScore]:
-    """Return the log-probability of each target as the output of the source at the same position.
+    """Return the log-probability of each target as the output of its source.
 
     The options `batch_tokens` and `max_source_length` apply to both sides. Nothing is left out: an
     empty source is the end of the sentence alone, and unknown words have the probability of the
@@ -47,8 +47,8 @@ def score_targets(
         place: the name of the target at a position, for messages.
 
     Raises:
-        UsageError: these are not two lists of strings of the same length, or the engine is another
-            program.
+        UsageError: these are not two lists of strings of the same length, or the engine is not
+            nmt's own.
         DataError: the task cannot read a target, such as a tree with unbalanced brackets.
         CheckpointError: a probability is NaN.
         NmtError: one pair does not fit in memory.
@@ -59,32 +59,37 @@ def score_targets(
     check_iterable(sources, "a list of sources")
     check_iterable(targets, "a list of targets")
     inputs = [encoded(line, task.encode_source, options.max_source_length) for line in sources]
-    outputs = [
-        _encoded_target(translator, line, place(position)) for position, line in enumerate(targets)
-    ]
+    outputs = []
+    for position, line in enumerate(targets):
+        outputs.append(_encoded_target(translator, line, place(position)))
     if len(inputs) != len(outputs):
         raise UsageError(
             f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source"
         )
+
+    def scored(positions: Sequence[int]) -> None:
+        advance([inputs[i].line for i in positions])
+
     log_probabilities = token_log_probabilities(
         engine.models,
         [line.ids for line in inputs],
         [line.ids for line in outputs],
         engine.device,
         translator.batch_tokens,
-        lambda positions: advance([inputs[i].line for i in positions]),
+        scored,
     )
-    return [
-        TargetScore(
+    results = []
+    for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True):
+        result = TargetScore(
             source=source.line,
             target=target.line,
             tokens=task.target_tokens(target.ids),
-            token_scores=scores[:-1] if target.truncated else scores,
+            token_scores=scores[:-1] if target.truncated else scores,  # without a false end
             source_truncated=source.truncated,
             target_truncated=target.truncated,
         )
-        for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True)
-    ]
+        results.append(result)
+    return results
 
 
 def _encoded_target(translator: Translator, line: str, place: str) -> Encoded:
@@ -103,15 +108,14 @@ def token_log_probabilities(
     batch_tokens: int,
     advance: Callable[[Sequence[int]], None] = lambda positions: None,
 ) -> list[list[float]]:
-    """Return the log-probability of each token of each target, and of the end of the sentence after
-    them.
+    """Return the log-probability of each token of each target, and of EOS after them.
 
     The probabilities of several models are averaged at each token, as in `Ensemble`. The result of
     a pair does not depend on the others, up to rounding.
 
     Args:
         models: in evaluation mode, on `device`.
-        sources, targets: ids without BOS and EOS; both may be empty.
+        sources, targets: ids without BOS and EOS. They may be empty.
         batch_tokens: maximum source tokens, and target tokens, in a batch, padding included.
         advance: called with the positions of the pairs scored since the last call.
 
@@ -125,38 +129,44 @@ def token_log_probabilities(
         return _batch_scores(models, batch.to(device))
 
     def too_large(position: int) -> str:
-        lengths = (
-            f"a source of {len(sources[position])} and a target of {len(targets[position])} tokens"
+        source, target = len(sources[position]), len(targets[position])
+        return (
+            f"out of memory on a source of {source} and a target of {target} tokens: "
+            "use a smaller max_source_length"
         )
-        return f"out of memory on {lengths}: use a smaller max_source_length"
 
     results: list[list[float]] = [[] for _ in targets]
-    S, T = (np.array([len(ids) + 1 for ids in side], dtype=np.int64) for side in (sources, targets))
-    for bucket in reversed(length_buckets(S, T, batch_tokens)):  # the longest first
+    buckets = length_buckets(_lengths(sources), _lengths(targets), batch_tokens)
+    for bucket in reversed(buckets):  # the longest first
         positions = bucket.tolist()
-        for i, scores in zip(positions, in_halves(scores_of, positions, too_large), strict=True):
-            results[i] = scores
+        of_bucket = in_halves(scores_of, positions, too_large)
+        for position, scores in zip(positions, of_bucket, strict=True):
+            results[position] = scores
         advance(positions)
     return results
 
 
+def _lengths(sentences: Sequence[Ids]) -> NDArray[np.int64]:
+    """Return the number of tokens of each sentence, with EOS."""
+    return np.array([len(ids) + 1 for ids in sentences], dtype=np.int64)
+
+
 def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
     real = batch.target_out != PAD  # [B, T]
-    ids = batch.target_out[real]  # [tokens]
-    hidden = (
-        (model, model.decoder_output(batch.source, batch.target_in)[real]) for model in models
-    )
-    # [M, tokens]
-    each = torch.stack([log_probabilities_of(ids, rows, model) for model, rows in hidden])
-    mean = each.logsumexp(dim=0) - math.log(len(models))
+    ids = batch.target_out[real]  # [N], the tokens of all sentences
+    of_models = []
+    for model in models:
+        hidden = model.decoder_output(batch.source, batch.target_in)[real]  # [N, d]
+        of_models.append(log_probabilities_of(ids, hidden, model))
+    log_probabilities = torch.stack(of_models)  # [M, N]
+    mean = log_probabilities.logsumexp(dim=0) - math.log(len(models))
     check_probabilities(mean)
-    return [
-        scores.tolist() for scores in torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())
-    ]
+    of_sentences = torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())
+    return [scores.tolist() for scores in of_sentences]
 
 
 def log_probabilities_of(ids: Tensor, hidden: Tensor, model: Model) -> Tensor:
-    """Return the log-probability [N] of each of `ids` [N] by the model's `hidden` [N, d] before it."""
+    """Return the log-probability [N] of each of `ids` [N] after the model's `hidden` [N, d]."""
     parts = []
     for rows, targets in zip(torch.split(hidden, ROWS), torch.split(ids, ROWS), strict=True):
         logits = F.linear(rows, model.output_weight, model.output_bias).float()  # [ROWS, V]

@@ -63,7 +63,9 @@ def application(
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         if isinstance(error, WorkerDied):
             died(error)
-        message = str(error) if isinstance(error, NmtError) else UNEXPECTED
+        message = UNEXPECTED
+        if isinstance(error, NmtError):
+            message = str(error)
         return JSONResponse({"error": message}, 500)
 
     routes = [
@@ -74,9 +76,10 @@ def application(
         Route("/translate", service.translate, methods=["POST"]),
         Route("/translate/batch", service.translate_batch, methods=["POST"]),
     ]
+    paths = [route.path for route in routes]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(metrics.measured, routes=[route.path for route in routes])],
+        middleware=[Middleware(metrics.measured, routes=paths)],
         exception_handlers={
             HTTPException: failed,
             ClientDisconnect: client_gone,
@@ -105,37 +108,28 @@ class Service:
         texts = await self._value(request, "texts")
         if not isinstance(texts, list):
             raise HTTPException(400, '"texts" must be a list of strings')
-        if len(texts) > self.limits.max_texts:
+        most = self.limits.max_texts
+        if len(texts) > most:
             raise HTTPException(
-                413,
-                f'"texts" has {len(texts):,} lines; at most {self.limits.max_texts:,} are taken',
+                413, f'"texts" has {len(texts):,} lines; at most {most:,} are taken'
             )
-        lines = {f"texts[{n}]": self._line(f"texts[{n}]", text) for n, text in enumerate(texts)}
+        lines = {}
+        for number, text in enumerate(texts):
+            name = f"texts[{number}]"
+            lines[name] = self._line(name, text)
         return JSONResponse({"translations": await self._answers(request, lines)})
 
     async def _value(self, request: Request, field: str) -> Any:
-        """Return the value of `field`, which must be the only one of the JSON object that is sent."""
+        """Return the value of `field`, the only one of the JSON object in the body."""
+        content_type = request.headers.get("content-type", "")
         # Browsers let a page of any server send other types, also to the servers of this machine.
-        if "origin" in request.headers and not request.headers.get("content-type", "").startswith(
-            "application/json"
-        ):
+        if "origin" in request.headers and not content_type.startswith("application/json"):
             raise HTTPException(
                 415, "web pages must send the header Content-Type: application/json"
             )
-        timeout, body = self.limits.timeout, bytearray()
+        body = await self._body(request)
         try:
-            async with asyncio.timeout(timeout):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > self.limits.max_body:
-                        raise HTTPException(
-                            413, f"the body has more than {self.limits.max_body:,} bytes"
-                        )
             content = from_json(body)
-        except TimeoutError as error:
-            raise HTTPException(
-                408, f"the body did not arrive within {timeout:g} s", {"Connection": "close"}
-            ) from error
         except (ValueError, RecursionError) as error:
             raise HTTPException(400, f"the body is not JSON in UTF-8: {error}") from error
         if not isinstance(content, dict) or field not in content:
@@ -144,12 +138,27 @@ class Service:
             raise HTTPException(400, f'unknown field {shown(name)}; the only field is "{field}"')
         return content[field]
 
+    async def _body(self, request: Request) -> bytearray:
+        body = bytearray()
+        timeout, most = self.limits.timeout, self.limits.max_body
+        try:
+            async with asyncio.timeout(timeout):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > most:
+                        raise HTTPException(413, f"the body has more than {most:,} bytes")
+        except TimeoutError as error:
+            raise HTTPException(
+                408, f"the body did not arrive within {timeout:g} s", {"Connection": "close"}
+            ) from error
+        return body
+
     def _line(self, name: str, text: Any) -> str:
         """Return the text called `name` if it is one line within the limits."""
         if not isinstance(text, str):
             raise HTTPException(400, f'"{name}" must be a string')
-        if len(text) > self.limits.max_characters:
-            most = self.limits.max_characters
+        most = self.limits.max_characters
+        if len(text) > most:
             raise HTTPException(
                 413, f'"{name}" has {len(text):,} characters; at most {most:,} are taken'
             )

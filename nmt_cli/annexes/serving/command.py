@@ -1,4 +1,4 @@
-"""`nmt serve`: translation over HTTP: JSON, and a page to type into."""
+"""`nmt serve`: translation over HTTP, with JSON and a page to type into."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class ServeOptions(EngineOptions):
 def serve(options: ServeOptions) -> None:
     """Serve until a signal stops it.
 
-    Raises: as `load_translator` and `nmt_cli.annexes.serving.server.serve`, and UsageError: flags
-        that do not fit together; starlette, uvicorn or prometheus-client is not installed.
+    Raises: as `load_translator` and `nmt_cli.annexes.serving.server.serve`, and UsageError if
+        flags do not fit together, or starlette, uvicorn or prometheus-client is not installed.
     """
     try:
         from nmt_cli.annexes.serving import server
@@ -58,28 +58,23 @@ def serve(options: ServeOptions) -> None:
     if chosen.get("split_sentences") is None:
         translator = split_if_possible(translator)
     address = options.host, options.port
+    information = about(options, translator)
     with translation_workers(translator, options.workers) as workers:
         server.serve(
-            translator,
-            workers,
-            options.limits,
-            address,
-            about(options, translator),
-            not options.quiet,
+            translator, workers, options.limits, address, information, access_log=not options.quiet
         )
 
 
 def split_if_possible(translator: Translator) -> Translator:
-    """Return the translator with `split_sentences`; as it is, with a message, if it cannot split
-    this language.
+    """Return the translator with `split_sentences`, if it can split this language.
+
+    People paste paragraphs, and a model of sentences omits a part of them.
     """
-    # People paste paragraphs, and a model of sentences omits a part of them.
     if translator.task.languages is None:
         return translator
     try:
-        return dataclasses.replace(
-            translator, options=translator.options.replaced({"split_sentences": True})
-        )
+        options = translator.options.replaced({"split_sentences": True})
+        return dataclasses.replace(translator, options=options)
     except UsageError as error:
         say(f"each line is translated as one sentence. {error}")
         return translator

@@ -24,8 +24,10 @@ def converse(translator: Translator) -> None:
         import readline  # noqa: F401  (gives `input` its editing and history)
     console = Console(highlight=False)
     search = translator.search
-    how = "" if search.run else f" Beam {search.beam}, alpha {search.alpha}."
-    console.print(f"[dim]Type a line; Ctrl-D ends.{how}[/dim]")
+    greeting = "Type a line; Ctrl-D ends."
+    if search.run is None:
+        greeting += f" Beam {search.beam}, alpha {search.alpha}."
+    console.print(f"[dim]{greeting}[/dim]")
     try:
         for number in itertools.count(1):
             try:
@@ -45,18 +47,25 @@ def converse(translator: Translator) -> None:
 
 def _show(console: Console, task: Task, translation: Translation, seconds: float) -> None:
     best = translation.outputs[0]
-    drawing = task.drawing(best.text) if best.text else None
+    drawing = None
+    if best.text:
+        drawing = task.drawing(best.text)
     if len(translation.outputs) > 1:
         table = Table(box=None, show_header=False)
         for output in translation.outputs:
             table.add_row(Text(f"{output.score:.3f}", style="dim"), Text(output.text, style="bold"))
         console.print(table)
+    elif drawing is not None:
+        console.print(drawing, soft_wrap=True)
     else:
-        console.print(Text(best.text, style="bold") if drawing is None else drawing, soft_wrap=True)
+        console.print(Text(best.text, style="bold"), soft_wrap=True)
     note = f"score {best.score:.3f}, {counted(len(best.token_scores), 'token')} in {seconds:.2f} s"
     if translation.truncated:
         note += f"; only {translation.source_length} tokens of the line were translated"
-    repairs = sum((Counter(output.repairs) for output in translation.outputs), Counter[str]())
+    repairs = Counter[str]()
+    for output in translation.outputs:
+        repairs += Counter(output.repairs)
     if repairs:
-        note += f"; repaired: {', '.join(f'{kind} {count}' for kind, count in repairs.items())}"
+        counts = ", ".join(f"{kind} {count}" for kind, count in repairs.items())
+        note += f"; repaired: {counts}"
     console.print(f"[dim]{escape(note)}[/dim]")

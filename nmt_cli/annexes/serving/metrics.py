@@ -25,14 +25,13 @@ from nmt_cli.errors import counted
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
+# Routes that machines ask every few seconds. They are in the log only if the answer is an error.
 ROUTINE = ("/health", "/metrics")
-"""Routes that machines ask every few seconds. They are in the log only if the answer is an error.
-"""
 
+# A proxy may have taken the other length, and the rest for another request: RFC 9112, 6.1.
 AMBIGUOUS = JSONResponse(
     {"error": "Content-Length with Transfer-Encoding"}, 400, {"Connection": "close"}
 )
-"""A proxy may have taken the other length, and what follows for another request: RFC 9112, 6.1."""
 
 access_log = logging.getLogger("nmt.access")
 
@@ -59,9 +58,8 @@ class Metrics:
         self.batches = Histogram(
             "nmt_batch_texts", "Sentences of a batch.", buckets=TEXTS, registry=registry
         )
-        Gauge("nmt_queue_texts", "Sentences that wait.", registry=registry).set_function(
-            queue_length
-        )
+        waiting = Gauge("nmt_queue_texts", "Sentences that wait.", registry=registry)
+        waiting.set_function(queue_length)
         self._registry = registry
 
     async def page(self, request: Request) -> Response:
@@ -87,26 +85,25 @@ class Metrics:
 
             headers = Headers(scope=scope)
             two_lengths = "content-length" in headers and "transfer-encoding" in headers
+            answered = AMBIGUOUS if two_lengths else app
             route = scope["path"] if scope["path"] in routes else "other"
-            began = time.perf_counter()
+            start = time.perf_counter()
             try:
-                await (AMBIGUOUS if two_lengths else app)(scope, receive, note)
+                await answered(scope, receive, note)
             finally:
-                seconds = time.perf_counter() - began
+                seconds = time.perf_counter() - start
                 self.seconds.labels(route).observe(seconds)
                 self.requests.labels(route, code).inc()
                 if route not in ROUTINE or code >= 400:
-                    client, *_ = scope["client"] or ["unknown"]
-                    texts = counted(scope.get("state", {}).get("texts", 0), "text")
-                    path = quote(scope["path"])  # without line feeds
-                    access_log.info(
-                        '%s - "%s %s" %d, %s, %.3f s',
-                        client,
-                        scope["method"],
-                        path,
-                        code,
-                        texts,
-                        seconds,
-                    )
+                    _log(scope, code, seconds)
 
         return answer
+
+
+def _log(scope: Scope, code: int, seconds: float) -> None:
+    client = "unknown"
+    if scope["client"]:
+        client = scope["client"][0]
+    path = quote(scope["path"])  # without line feeds
+    texts = counted(scope.get("state", {}).get("texts", 0), "text")
+    access_log.info(f'{client} - "{scope["method"]} {path}" {code}, {texts}, {seconds:.3f} s')

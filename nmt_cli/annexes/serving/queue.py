@@ -1,6 +1,4 @@
-"""Texts that wait for translation. Those that arrive while others are being translated become one
-batch.
-"""
+"""Texts that wait for translation. What arrives during a translation becomes one batch."""
 
 from __future__ import annotations
 
@@ -9,19 +7,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 from nmt_cli.decoding.outputs import Translation
 
-Waiting = tuple[asyncio.Future[Translation], str]
-"""The answer to come, and the text."""
+
+class Waiting(NamedTuple):
+    """A text that waits."""
+
+    text: str
+    answer: asyncio.Future[Translation]
 
 
 class TranslationQueue:
-    """Texts that are translated in batches by threads, beside the event loop that the queue belongs
-    to.
+    """Texts that are translated in batches by threads, beside the event loop of the queue.
 
-    A batch starts as soon as one of the `parallel` places is free: nothing waits for others to
-    come. Places that are free at the same time share what waits. Requests take turns, so a long one
+    A batch starts as soon as one of the `parallel` places is free. It does not wait for more texts.
+    Places that are free at the same time share what waits. Requests take turns, so a long one
     does not keep a short one waiting. A request that is cancelled takes its texts out of the queue.
     A batch cannot be stopped, so its size is bounded.
 
@@ -50,34 +52,37 @@ class TranslationQueue:
         self._requests: deque[deque[Waiting]] = deque()  # the next one whose turn it is comes first
 
     def __len__(self) -> int:
-        """Return the number of texts that wait; those being translated do not."""
+        """Return the number of texts that wait. Texts that are being translated do not."""
         return sum(map(len, self._requests))
 
     async def translate(self, texts: Sequence[str]) -> list[Translation]:
-        """Return the answer to each text, in order; raise the error of `translate`, for all texts
-        of its batch.
+        """Return the answer to each text, in order.
+
+        An error of the function `translate` is raised for all texts of its batch.
         """
-        answers: list[asyncio.Future[Translation]] = [
-            asyncio.get_running_loop().create_future() for _ in texts
-        ]
-        waiting = deque(zip(answers, texts, strict=True))
+        loop = asyncio.get_running_loop()
+        answers: list[asyncio.Future[Translation]] = [loop.create_future() for _ in texts]
+        waiting = deque(map(Waiting, texts, answers))
         self._requests.append(waiting)
         self._start()
         try:
             return await asyncio.gather(*answers)
         finally:
+            # After an error or a cancellation, nobody needs the other answers.
             waiting.clear()
             for answer in answers:
                 answer.cancel()
 
     def _start(self) -> None:
         while self._free and len(self):
-            batch = self._next_batch(min(self._largest, -(-len(self) // self._free)))
+            share = -(-len(self) // self._free)  # rounded up
+            batch = self._next_batch(min(self._largest, share))
             self._free -= 1
             self.started(len(batch))
-            texts = [text for _, text in batch]
+            texts = [waiting.text for waiting in batch]
+            answers = [waiting.answer for waiting in batch]
             work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, texts)
-            work.add_done_callback(partial(self._finish, [answer for answer, _ in batch]))
+            work.add_done_callback(partial(self._finish, answers))
 
     def _next_batch(self, largest: int) -> list[Waiting]:
         batch: list[Waiting] = []
@@ -85,8 +90,9 @@ class TranslationQueue:
         while self._requests and len(batch) < largest and characters < self._characters:
             request = self._requests.popleft()
             if request:
-                batch.append(request.popleft())
-                characters += len(batch[-1][1])
+                waiting = request.popleft()
+                batch.append(waiting)
+                characters += len(waiting.text)
                 self._requests.append(request)
         return batch
 
@@ -99,8 +105,9 @@ class TranslationQueue:
         self._start()
         error = work.exception()
         for number, answer in enumerate(answers):
-            if not answer.done():  # its request may have been cancelled
-                if error:
-                    answer.set_exception(error)
-                else:
-                    answer.set_result(work.result()[number])
+            if answer.done():  # its request was cancelled
+                continue
+            if error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(work.result()[number])

@@ -8,7 +8,7 @@ import math
 import resource
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -29,8 +29,7 @@ from nmt_cli.device import fast
 from nmt_cli.errors import NmtError
 from nmt_cli.streams import say
 
-CHARACTERS_PER_TOKEN = 4
-"""About as many as subwords have."""
+CHARACTERS_PER_TOKEN = 4  # about as many as subwords have
 
 
 def serve(
@@ -41,45 +40,53 @@ def serve(
     about: Mapping[str, Any],
     access_log: bool,
 ) -> None:
-    """Answer requests until SIGINT or SIGTERM; then return when those that have come are answered.
+    """Answer requests until SIGINT or SIGTERM. Return when all that have come are answered.
 
     Args:
-        workers: processes whose state is `translator`; each translates a batch. None is one thread
+        workers: processes whose state is `translator`. Each translates a batch. None is one thread
             of this process, or as many as the translator's engine has.
-        address: host and port; 0 is a free port.
+        address: host and port. 0 is a free port.
         about: as for `application`.
         access_log: write a line about each request to standard error.
 
     Raises:
         NmtError: the address cannot be listened on, or a worker process died.
     """
-    work = translator.translate_texts if workers is None else partial(_translated_by, workers)
-    work([""])  # starts the processes: before there are threads and sockets, which they would share
+    work: Callable[[list[str]], list[Translation]] = translator.translate_texts
+    check = workers.check if workers else lambda: None
+    parallel = translator.engine.parallel or 1
+    if workers is not None:
+        work = partial(_translated_by, workers)
+        parallel = workers.processes
+    work([""])  # starts the processes before there are threads and sockets, which they would share
 
     def stop(error: WorkerDied) -> None:
-        server.error, server.should_exit = error, True
+        server.error = error
+        server.should_exit = True
 
-    parallel = workers.processes if workers else translator.engine.parallel or 1
-    largest = max(1, fast(translator.engine.device).sizes.hypotheses // translator.search.beam)
-    check = workers.check if workers else lambda: None
-    characters = CHARACTERS_PER_TOKEN * translator.batch_tokens
-    queue = TranslationQueue(work, parallel=parallel, largest=largest, characters=characters)
+    hypotheses = fast(translator.engine.device).sizes.hypotheses
+    queue = TranslationQueue(
+        work,
+        parallel=parallel,
+        largest=max(1, hypotheses // translator.search.beam),
+        characters=CHARACTERS_PER_TOKEN * translator.batch_tokens,
+    )
     app = application(queue, limits, chain=translator.chain, about=about, check=check, died=stop)
     server = _Server(app, limits, access_log)
     with _listener(*address) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
         host, port = listener.getsockname()[:2]
-        say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}; Ctrl-C stops")
+        if ":" in host:  # IPv6
+            host = f"[{host}]"
+        say(f"listening on http://{host}:{port}; Ctrl-C stops")
         server.run([listener])
     if server.error:
         raise server.error
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol with bounds: on connections, on the time for a header, on the time for
-    reading an answer.
-    """
+    """uvicorn's protocol with bounds of connections, and of the time of headers and answers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -111,8 +118,9 @@ class Protocol(H11Protocol):
 
 
 class Seldom(logging.Filter):
-    """One record every ten seconds. asyncio writes thousands at a time if there are no file
-    descriptors.
+    """One record every ten seconds.
+
+    asyncio writes thousands at a time if there are no file descriptors.
     """
 
     last = -math.inf
@@ -125,8 +133,10 @@ class Seldom(logging.Filter):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which after a signal returns instead of raising it again, and keeps the error that
-    stopped it.
+    """uvicorn, which returns after a signal. It does not raise the signal again.
+
+    Attributes:
+        error: what stopped it.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, access_log: bool) -> None:
@@ -154,7 +164,7 @@ class _Server(uvicorn.Server):
         self.error: NmtError | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; at the second signal, end the process. Called for SIGINT and SIGTERM."""
+        """Stop, or end the process at the second signal. Called for SIGINT and SIGTERM."""
         if self.should_exit:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)

@@ -100,6 +100,8 @@ def test_the_flags_of_paragraphs(
     from nmt_cli.annexes.serving import server
 
     served: list[Translator] = []
-    monkeypatch.setattr(server, "serve", lambda translator, *rest: served.append(translator))
+    monkeypatch.setattr(
+        server, "serve", lambda translator, *rest, **flags: served.append(translator)
+    )
     assert nmt("serve", tiny_checkpoint, "--workers", 1, *flags)[0] == 0
     assert [translator.options.get("split_sentences") for translator in served] == [splits]
