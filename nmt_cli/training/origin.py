@@ -74,12 +74,11 @@ def origin_of(
 
 def check_same_origin(run: Path, record: Mapping[str, Any] | None, init_from: Path) -> None:
     """Raise a UsageError unless the run was started from `init_from`, a checkpoint or a run."""
-    if not record:
-        started = "without --init-from"
-    elif Path(record["path"]).is_relative_to(init_from.resolve()):
-        return
-    else:
+    started = "without --init-from"
+    if record:
         started = f"from {record['path']}"
+        if Path(record["path"]).is_relative_to(init_from.resolve()):
+            return
     raise UsageError(
         f"{run}: this run was started {started}, not from {init_from}. Resume it with "
         f"`{command_line('train', '--resume', run)}`, or give another --out"
