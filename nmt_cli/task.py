@@ -61,6 +61,7 @@ class Task(ABC):
         A task whose `read` takes long may override this and `examples`.
         """
         stream = self.read(prefix, consumed)
+        # A call of a worker process costs as much as many pairs.
         block = list(islice(stream, 1000))
         while block:
             yield block

@@ -58,13 +58,6 @@ class Pairs(Protocol):
         """Return these sentences' ids in one array, without BOS and EOS, and how many each has."""
 
 
-def ids_dtype(vocabulary_size: int) -> np.dtype[Any]:
-    """Return the narrowest type for the ids of a vocabulary of that size."""
-    if vocabulary_size <= 1 << 16:
-        return _DTYPES["uint16"]
-    return _DTYPES["uint32"]
-
-
 def _files(split: str) -> tuple[str, ...]:
     """Return the endings of the files of each side."""
     if split in RAW_SPLITS:
@@ -247,13 +240,14 @@ class CorpusWriter:
         self._files: dict[str, dict[str, BufferedWriter]] = {}
         self._entry: dict[str, Any] = {"sentences": 0}  # of the split in the manifest
         for side, size in zip(SIDES, vocabulary_sizes, strict=True):
+            dtype = "uint16" if size <= 1 << 16 else "uint32"  # the narrowest for the ids
             files = {}
             for name in _files(split):
                 file = (directory / f"{split}.{side}.{name}").open("xb")
                 files[name] = self._stack.enter_context(file)
             files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
             self._files[side] = files
-            self._entry[side] = {"tokens": 0, "unknown": 0, "dtype": ids_dtype(size).name}
+            self._entry[side] = {"tokens": 0, "unknown": 0, "dtype": dtype}
 
     def add(self, side: str, ids: Ids, lengths: Ids, lines: Sequence[str] = ()) -> None:
         """Append sentences to one side.

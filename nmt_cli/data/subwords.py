@@ -72,8 +72,9 @@ class SentencePieces(Vocabulary):
         return list(self._processor.encode(text))
 
     def encode_lines(self, lines: Sequence[str]) -> Ragged:
-        faster = self._faster
-        return ragged(self.encode_each(lines)) if faster is None else faster(lines)
+        if self._faster is None:
+            return ragged(self.encode_each(lines))
+        return self._faster(lines)
 
     @cached_property
     def _faster(self) -> Callable[[Sequence[str]], Ragged] | None:

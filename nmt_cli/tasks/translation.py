@@ -126,7 +126,7 @@ class TranslationTask(VocabularyTask):
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
-        self._columns = columns_of(config.columns)
+        self._columns = columns_of(config.columns)  # here, because a wrong value is found at once
         self.tokenization = tokenization_of(config.target_lang)
 
     @property
@@ -179,6 +179,7 @@ class TranslationTask(VocabularyTask):
         target_text = target.strip()
         if not source_text or not target_text:
             return EMPTY
+        # Of the raw lines: a line with a megabyte of spaces is too long, too.
         if c.max_characters and max(len(source), len(target)) > c.max_characters:
             return TOO_LONG
         lengths = (len(source_text), len(target_text))
@@ -240,6 +241,7 @@ class TranslationTask(VocabularyTask):
     def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
         entries = content["vocabularies"]
         source = subwords.load(folder, entries["source"])
+        # A joint vocabulary stays one object, so that it is saved in one file again.
         if entries["target"] == entries["source"]:
             self.set_vocabularies(source, source)
         else:

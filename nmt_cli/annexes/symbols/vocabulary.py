@@ -40,7 +40,7 @@ class Symbols:
                 )
         self.names = list(names)
         self.numbers = {name: number for number, name in enumerate(names)}
-        any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+        any_name = "|".join(map(re.escape, names))
         self._pattern = re.compile(f"[ {SPACE}]*({any_name})[ {SPACE}]*")
 
     def split(self, line: str) -> list[str]:

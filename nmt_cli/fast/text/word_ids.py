@@ -42,7 +42,8 @@ class WordIds:
     """
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], empty: int) -> None:
-        self._encode, self._empty = encode, empty
+        self._encode = encode
+        self._empty = empty  # the id of the empty word: a space alone
         self._clear()
 
     def encode(self, lines: Sequence[str]) -> Ragged:
@@ -70,10 +71,10 @@ class WordIds:
         self._starts = np.array([0, 1])  # word i is ids[starts[i]:starts[i + 1]]
 
     def _learn(self) -> None:
-        """Add the ids of the words that have a number only."""
-        new = list(islice(reversed(self._numbers), len(self._numbers) + 1 - len(self._starts)))[
-            ::-1
-        ]
+        """Add the ids of the words that have only a number."""
+        known = len(self._starts) - 1
+        new = list(islice(reversed(self._numbers), len(self._numbers) - known))
+        new.reverse()  # back to the order of their numbers
         ids, lengths = ragged(self._encode(new))
         self._ids = np.concatenate((self._ids, ids))
         self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
