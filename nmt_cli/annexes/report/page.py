@@ -41,4 +41,5 @@ def file(name: str) -> str:
 
 def embedded(data: Any) -> str:
     """Return JSON for an HTML script element. It contains no `<`, so no tag can begin in it."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")

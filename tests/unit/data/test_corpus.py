@@ -22,7 +22,6 @@ from nmt_cli.data.corpus import (
     JoinedCorpus,
     Part,
     Selection,
-    ids_dtype,
 )
 from nmt_cli.errors import DataError
 
@@ -100,12 +99,12 @@ def test_several_sentences_at_once(
 
 
 def test_ids_are_mapped_and_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
-    assert ids_dtype(65536) == np.uint16
-    assert ids_dtype(65537) == np.uint32
-    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
+    corpus = Corpus.open(write(tmp_path, PAIRS, size=65536), "train")
     assert (tmp_path / "train.source.ids").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 11, 0])
     assert np.fromfile(tmp_path / "train.source.offsets", "<i8").tolist() == [0, 3, 3, 4]
     assert isinstance(corpus._sides["source"][0].base, np.memmap)
+    large = write(tmp_path / "large", PAIRS, size=65537)
+    assert np.fromfile(large / "train.source.ids", "<u4").tolist() == [5, 6, 7, 11]
 
 
 def test_raw_lines_are_kept_for_validation(tmp_path: Path) -> None:
