@@ -43,9 +43,9 @@ _FIRST_POSITION = _SPECIAL.index("<pad>") + 1
 _POSITIONS = 1024  # of a side, unless the options say otherwise
 _PROGRAM = read_program(__file__)
 NAMES: dict[str, str] = _PROGRAM["names"]
-# Others differ in more than size.
+# Other architectures differ in more than size.
 _ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")
-# Which 0.12 makes of others when it loads.
+# Copies of other weights, which fairseq 0.12 makes when it loads a checkpoint.
 _COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"
 _UNREAD = re.compile(
     rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$"
@@ -61,27 +61,28 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     """See `importers.py`."""
     task, model = options_of(saved, path)
     settings = settings_of(saved, model, path)
-    weights = float_weights(
-        {name: each for name, each in saved["model"].items() if not _UNREAD.search(name)}, path
-    )
-    weights = divided(weights)
+    tensors = {name: t for name, t in saved["model"].items() if not _UNREAD.search(name)}
+    weights = divided(float_weights(tensors, path))
     source_embedding = weights.pop("encoder.embed_tokens.weight")
     target_embedding = weights.pop("decoder.embed_tokens.weight")
     # Older versions have no output matrix if it is the embedding.
-    output = weights.pop(
-        "decoder.output_projection.weight", weights.pop("decoder.embed_out", target_embedding)
-    )
+    output = weights.pop("decoder.embed_out", target_embedding)
+    output = weights.pop("decoder.output_projection.weight", output)
 
     def side(name: str, language: Any, embedding: Tensor) -> Side:
         ids = dictionary(path.parent, language, len(embedding))
         positions = positions_of(name, model, weights, output.size(1), path)
         return Side(ids, embedding, ids[SPECIAL_SYMBOLS[EOS]], language, positions)
 
+    source_lang = options.source_lang or task.get("source_lang")
+    target_lang = options.target_lang or task.get("target_lang")
+    source = side("encoder", source_lang, source_embedding)
+    target = side("decoder", target_lang, target_embedding)
     transformer = ForeignTransformer(
-        source=side("encoder", options.source_lang or task.get("source_lang"), source_embedding),
-        target=side("decoder", options.target_lang or task.get("target_lang"), target_embedding),
+        source,
+        target,
         settings=settings,
-        layers=our_layers(weights, NAMES, path),
+        layers=our_layers(weights, NAMES, path),  # all other weights
         output=output,
         output_bias=torch.zeros(len(output)),
         scaled=not model.get("no_scale_embedding"),
@@ -93,21 +94,16 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
     """Return fairseq's options of the task and of the model.
 
     Raises:
-        CheckpointError: they are not those of a Transformer for translation.
+        CheckpointError: the model is not a Transformer for translation.
     """
     sections = saved.get("cfg") or {"task": saved.get("args"), "model": saved.get("args")}
-    task, model = (_values(sections.get(name)) for name in ("task", "model"))
-    for side in (
-        "encoder",
-        "decoder",
-        "quant_noise",
-    ):  # newer configurations have sections for them
-        if isinstance(model.get(side), Mapping):
-            model |= {f"{side}_{name}": value for name, value in model[side].items()}
-    kind, architecture = (
-        (task.get("_name") or task.get("task")),
-        (model.get("arch") or model.get("_name")),
-    )
+    task = _values(sections.get("task"))
+    model = _values(sections.get("model"))
+    for section in ("encoder", "decoder", "quant_noise"):  # in newer configurations
+        if isinstance(model.get(section), Mapping):
+            model |= {f"{section}_{name}": value for name, value in model[section].items()}
+    kind = task.get("_name") or task.get("task")
+    architecture = model.get("arch") or model.get("_name")
     if kind != "translation":
         raise CheckpointError(
             f"{path}: cannot be imported: its task is {shown(kind)}, expected 'translation'"
@@ -118,44 +114,50 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
             "transformer"
         )
     if not model.get("decoder_normalize_before"):
-        model.pop("no_decoder_final_norm", None)  # there is none anyway
+        model.pop("no_decoder_final_norm", None)  # post-norm has no final norm
     return task, model
 
 
 def _values(options: Any) -> dict[str, Any]:
     if isinstance(options, Namespace):
         return dict(vars(options))
-    return dict(options) if isinstance(options, Mapping) else {}
+    if isinstance(options, Mapping):
+        return dict(options)
+    return {}
 
 
 def settings_of(saved: Mapping[str, Any], model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the settings of our Transformer that weights do not show.
 
     Raises:
-        CheckpointError: it does not have one of them.
+        CheckpointError: our Transformer does not have one of the settings.
     """
-    expected: dict[str, Any] = {}
-    if saved.get("cfg"):  # all other options of the command have sections of their own
-        sections = [values for name, values in saved["cfg"].items() if name != "model"]
-        others = {name for values in sections for name in _values(values)}
-        expected = {"others": others, "of_model": re.compile("")}
-    settings = our_settings(model, _PROGRAM, path, **expected)
+    if saved.get("cfg"):  # all options that are not of the model have other sections
+        others: set[str] = set()
+        for section, values in saved["cfg"].items():
+            if section != "model":
+                others.update(_values(values))
+        settings = our_settings(model, _PROGRAM, path, others, of_model=re.compile(""))
+    else:
+        settings = our_settings(model, _PROGRAM, path)
+    dropout = model.get("activation_dropout") or model.get("relu_dropout") or 0.0
     return settings | {
         "norm": "pre" if settings["norm"] else "post",
         "attention_biases": True,
         "positions": "none",
-        "feed_forward_dropout": model.get("activation_dropout") or model.get("relu_dropout") or 0.0,
+        "feed_forward_dropout": dropout,
     }
 
 
 def positions_of(
     side: str, model: Mapping[str, Any], weights: dict[str, Tensor], d_model: int, path: Path
 ) -> Tensor | None:
-    """Return the positional encodings [positions, d_model] of encoder or decoder; learned ones
-    leave `weights`.
+    """Return the positional encodings [positions, d_model] of encoder or decoder.
+
+    Learned encodings leave `weights`.
 
     Raises:
-        CheckpointError: learned ones are missing, or there are too many others.
+        CheckpointError: there are too many positions.
     """
     if model.get("no_token_positional_embeddings"):
         return None
@@ -173,14 +175,18 @@ def positions_of(
 
 
 def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights with a matrix for each of queries, keys and values, which older versions
-    have as one.
+    """Return the weights with separate matrices of queries, keys and values.
+
+    Older versions have one matrix for the three.
     """
     parts: dict[str, Tensor] = {}
     for name, tensor in weights.items():
-        before, fused, kind = name.partition("in_proj_")
-        names = [f"{before}{letter}_proj.{kind}" for letter in "qkv"] if fused else [name]
-        parts |= zip(names, tensor.chunk(len(names)), strict=True)
+        before, is_fused, kind = name.partition("in_proj_")
+        if not is_fused:
+            parts[name] = tensor
+            continue
+        for letter, part in zip("qkv", tensor.chunk(3), strict=True):
+            parts[f"{before}{letter}_proj.{kind}"] = part
     return parts
 
 
@@ -191,8 +197,8 @@ def dictionary(folder: Path, language: Any, rows: int) -> dict[str, int]:
         rows: the number of embeddings.
 
     Raises:
-        UsageError: it is not there.
-        CheckpointError: it is damaged, or another model's.
+        UsageError: the file is not there.
+        CheckpointError: the file is damaged, or belongs to another model.
     """
     if not is_language(language):
         raise UsageError(
@@ -212,9 +218,10 @@ def dictionary(folder: Path, language: Any, rows: int) -> dict[str, int]:
                 f"{path}:{number}: expected an entry, a space and its count, found {shown(line)}"
             )
         words.append(word)
-    if (
-        len(_SPECIAL) + len(words) != rows
-    ):  # it is another model's, or cut off; fairseq refuses it, too
-        expected = f"expected {rows - len(_SPECIAL):,} entries, as the checkpoint has embeddings"
-        raise CheckpointError(f"{path}: damaged: {expected}, found {len(words):,}")
+    expected = rows - len(_SPECIAL)
+    if len(words) != expected:  # fairseq refuses it, too
+        raise CheckpointError(
+            f"{path}: damaged: expected {expected:,} entries, as the checkpoint has embeddings, "
+            f"found {len(words):,}"
+        )
     return {word: i for i, word in enumerate([*_SPECIAL, *words])}

@@ -40,21 +40,19 @@ _ADDED = (
     - TransformerConfig.__dataclass_fields__.keys()
 )
 _NUMBER = re.compile(r"\b\d+\b")
+# Distance of BOS's logit below the symbol with the same embedding. e^-20 is less than float32 can
+# tell.
 BELOW = 20.0
-"""Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can
-tell.
-"""
 
 
 class Side(NamedTuple):
     """The source or the target of a Transformer as another program has it."""
 
-    # Of the entries of its vocabulary there, with our names for special symbols.
-    ids: Mapping[str, int]
+    ids: Mapping[str, int]  # of the entries of its vocabulary, with our names for special symbols
     embedding: Tensor  # [V, d_model]
-    start: Any  # the id there with which the decoder starts
+    start: Any  # the id with which the decoder starts
     language: Any = None  # if the program names it
-    positions: Tensor | None = None  # [positions, d_model], if they are not sinusoids of ours
+    positions: Tensor | None = None  # [positions, d_model], if they are not our sinusoids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +70,19 @@ class ForeignTransformer:
 
 
 def renamed(name: str, names: Mapping[str, str]) -> str:
-    """Return the other name of a weight or a bias; raise KeyError if `names` lacks its layer.
+    """Return the other name of a weight or a bias.
 
     Args:
         names: the other names of modules with a weight and a bias, with {} for the number of a
             layer.
+
+    Raises:
+        KeyError: `names` lacks its module.
     """
-    layer, _, kind = name.rpartition(".")
-    numbers = _NUMBER.findall(layer)
-    return f"{names[_NUMBER.sub('{}', layer)].format(*numbers)}.{kind}"
+    module, _, kind = name.rpartition(".")
+    numbers = _NUMBER.findall(module)
+    pattern = names[_NUMBER.sub("{}", module)]
+    return f"{pattern.format(*numbers)}.{kind}"
 
 
 def our_layers(
@@ -103,30 +105,32 @@ def our_layers(
 
 
 def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
-    """Return the encodings of tensor2tensor for `count` positions from `first` on: [count,
-    d_model].
+    """Return the encodings [count, d_model] of tensor2tensor for positions from `first` on.
 
     All sines stand before all cosines, and wavelengths go from 2 pi to exactly 10000 * 2 pi, unlike
     in section 3.5.
     """
     half = d_model // 2
-    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
-    angles = torch.arange(first, first + count, dtype=torch.float)[:, None] * rates
-    return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, d_model % 2))
+    step = math.log(10000) / max(half - 1, 1)
+    rates = torch.exp(torch.arange(half, dtype=torch.float) * -step)
+    positions = torch.arange(first, first + count, dtype=torch.float)
+    angles = positions[:, None] * rates  # [count, half]
+    encodings = torch.cat([angles.sin(), angles.cos()], 1)
+    return torch.nn.functional.pad(encodings, (0, d_model % 2))
 
 
 class Entries(NamedTuple):
     """The vocabulary of a side, in the order of our ids."""
 
     pieces: list[str]
-    rows: Tensor  # the id there of each
-    bos_is_copied: bool  # BOS is another symbol there
+    rows: Tensor  # the id of each in the other program: [V]
+    bos_is_copied: bool  # BOS is another symbol in the other program
 
 
 def entries(side: Side, path: Path) -> Entries:
-    """Return the entries of the vocabulary of a side.
+    """Return the vocabulary of a side.
 
-    Ours begin with PAD, UNK, BOS and EOS. The other entries follow in their order. Where the
+    Our ids begin with PAD, UNK, BOS and EOS. The other entries follow in their order. Where the
     decoder starts with another symbol than BOS, BOS gets the embedding of that symbol, and a logit
     with which it is never chosen.
 
@@ -137,25 +141,28 @@ def entries(side: Side, path: Path) -> Entries:
     "".join(side.ids).encode()
     size = len(side.embedding)
     ids = list(side.ids.values())
-    if not all(type(i) is int and 0 <= i < size for i in [*ids, side.start]) or len({*ids}) < len(
-        ids
-    ):
+    all_have_rows = all(type(i) is int and 0 <= i < size for i in [*ids, side.start])
+    if not all_have_rows or len(set(ids)) < len(ids):
         raise CheckpointError(
             f"{path}: damaged: expected different ids below {size} for all entries of its "
-            "vocabulary and for the first "
-            "symbol of outputs"
+            "vocabulary and for the first symbol of outputs"
         )
-    named = {i: piece for piece, i in side.ids.items() if piece not in SPECIAL_SYMBOLS}
-    special = [side.ids.get(symbol) for symbol in SPECIAL_SYMBOLS]
-    copied = special[BOS] != side.start
-    special[BOS] = side.start
     for i in (PAD, UNK, EOS):
-        if special[i] is None:
+        if SPECIAL_SYMBOLS[i] not in side.ids:
             raise CheckpointError(f"{path}: its vocabulary has no {SPECIAL_SYMBOLS[i]}")
-    taken = {row for i, row in enumerate(special) if i != BOS or not copied}
-    rest = [i for i in range(size) if i not in taken]
-    pieces = [*SPECIAL_SYMBOLS, *(named.get(i, f"<unnamed {i}>") for i in rest)]
-    return Entries(pieces, torch.tensor([*special, *rest]), copied)
+    rows = [side.ids.get(symbol) for symbol in SPECIAL_SYMBOLS]
+    bos_is_copied = rows[BOS] != side.start
+    rows[BOS] = side.start
+    taken = {rows[PAD], rows[UNK], rows[EOS]}
+    if not bos_is_copied:  # otherwise the other symbol is an entry, too
+        taken.add(rows[BOS])
+    pieces = list(SPECIAL_SYMBOLS)
+    names = {i: piece for piece, i in side.ids.items() if piece not in SPECIAL_SYMBOLS}
+    for row in range(size):
+        if row not in taken:
+            pieces.append(names.get(row, f"<unnamed {row}>"))
+            rows.append(row)
+    return Entries(pieces, torch.tensor(rows), bos_is_copied)
 
 
 def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
@@ -173,13 +180,12 @@ def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
         if content.removeprefix(codecs.BOM_UTF8).startswith(b"#version"):
             return MergedPieces(pieces, content.decode("utf-8-sig").replace("\r\n", "\n"))
         return ListedPieces(pieces, content)
-    except (DataError, RuntimeError, UnicodeDecodeError) as error:
-        problem = (
-            str(error)
-            if isinstance(error, DataError)
-            else "expected a SentencePiece model or subword-nmt's codes"
-        )
-        raise UsageError(f"--subwords {file}: {problem}") from error
+    except DataError as error:
+        raise UsageError(f"--subwords {file}: {error}") from error
+    except (RuntimeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--subwords {file}: expected a SentencePiece model or subword-nmt's codes"
+        ) from error
 
 
 def assembled(
@@ -198,18 +204,27 @@ def assembled(
         UsageError: a language is neither given nor known, or a file of subwords does not fit.
         CheckpointError: the weights do not fit a Transformer of ours.
     """
-    source, target = entries(model.source, path), entries(model.target, path)
+    source = entries(model.source, path)
+    target = entries(model.target, path)
     shared = source.pieces == target.pieces and model.source.embedding.equal(model.target.embedding)
-    vocabularies = [
+    target_subwords = options.target_subwords or options.subwords
+    task = _task(
         make_vocabulary(source.pieces, options.subwords),
-        make_vocabulary(target.pieces, options.target_subwords or options.subwords),
-    ]
-    task = task_of(vocabularies, shared, (model.source.language, model.target.language), options)
+        make_vocabulary(target.pieces, target_subwords),
+        shared,
+        model,
+        options,
+    )
     weights = our_weights(model, source, target, shared)
-    sections = {"model": _model_section(model, weights, path), "attention": {"name": "full"}}
-    sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
-    contents = Contents(sections, *sizes, step=0, run=fingerprint(path)[:16])
-    with torch.device("meta"):
+    contents = Contents(
+        {"model": _model_section(model, weights, path), "attention": {"name": "full"}},
+        task.source_vocabulary_size,
+        task.target_vocabulary_size,
+        task.shared_vocabulary,
+        step=0,
+        run=fingerprint(path)[:16],
+    )
+    with torch.device("meta"):  # checks the weights without memory for them
         checkpoint.assign_weights(checkpoint.build_model(contents, str(path)), weights, str(path))
     return Imported(contents, weights, task)
 
@@ -218,7 +233,9 @@ def our_weights(
     model: ForeignTransformer, source: Entries, target: Entries, shared: bool
 ) -> dict[str, Tensor]:
     """Return the weights by our names, with their rows in the order of our ids."""
-    scale = 1.0 if model.scaled else math.sqrt(model.output.size(1))
+    scale = 1.0
+    if not model.scaled:
+        scale = math.sqrt(model.output.size(1))
     embedding = model.target.embedding[target.rows] / scale
     output = model.output[target.rows]
     bias = model.output_bias[target.rows]
@@ -231,11 +248,10 @@ def our_weights(
         weights["separate_output"] = output
     if model.source.positions is not None and model.target.positions is not None:
         tables = {"source": model.source.positions, "target": model.target.positions}
-        rows = max(map(len, tables.values()))
+        longest = max(len(table) for table in tables.values())
         for side, table in tables.items():
-            weights[f"{side}_positions.weight"] = torch.cat(
-                [table, table[-1:].expand(rows - len(table), -1)]
-            )
+            last_rows = table[-1:].expand(longest - len(table), -1)
+            weights[f"{side}_positions.weight"] = torch.cat([table, last_rows])
     return weights
 
 
@@ -247,93 +263,95 @@ def _model_section(
     Raises:
         CheckpointError: there is no such Transformer.
     """
-    places = {tuple(name.split(".")[:2]) for name in model.layers}  # such as ("encoder", "0")
-    sides = [side for side, _ in places]
-    sizes = {
+    layers = {tuple(name.split(".")[:2]) for name in model.layers}  # such as ("encoder", "0")
+    sides = [side for side, _ in layers]
+    settings = {
         "d_model": model.output.size(1),
         "d_ff": len(weights["encoder.0.feed_forward.inner.weight"]),
         "num_layers": sides.count("encoder"),
         "num_decoder_layers": sides.count("decoder"),
+        **model.settings,
+        "output_bias": True,
     }
-    settings = {**sizes, **model.settings, "output_bias": True}
     if "separate_output" in weights:
         settings["separate_output"] = True
     if "source_positions.weight" in weights:
-        settings |= {
-            "positions": "learned",
-            "max_positions": len(weights["source_positions.weight"]),
-        }
-    imported = bool(_ADDED & settings.keys())
+        settings["positions"] = "learned"
+        settings["max_positions"] = len(weights["source_positions.weight"])
+    name = "transformer"
+    config_type = TransformerConfig
+    if _ADDED & settings.keys():
+        name = "imported_transformer"
+        config_type = ImportedTransformerConfig
     try:
-        config = restored(
-            ImportedTransformerConfig if imported else TransformerConfig, settings, str(path)
-        )
+        config = restored(config_type, settings, str(path))
     except UsageError as error:
         raise CheckpointError(str(error)) from error
-    return {
-        "name": "imported_transformer" if imported else "transformer",
-        **dataclasses.asdict(config),
-    }
+    return {"name": name, **dataclasses.asdict(config)}
 
 
-def task_of(
-    vocabularies: Sequence[Vocabulary],
+def _task(
+    source: Vocabulary,
+    target: Vocabulary,
     shared: bool,
-    languages: Sequence[Any],
+    model: ForeignTransformer,
     options: ImportOptions,
 ) -> Any:
     """Return the task of translation with the vocabularies of source and target.
 
     Args:
         shared: whether one matrix serves both.
-        languages: source and target, if the file names them.
 
     Raises:
-        UsageError: a language is neither given nor named.
+        UsageError: a language is neither given nor named by the model's file.
     """
-    names = {}
-    for name, named in zip(("source_lang", "target_lang"), languages, strict=True):
-        names[name] = getattr(options, name) or named
-        if not is_language(names[name]):
-            raise UsageError(
-                f"{options.path} names no {name}: give {flag(name)}, the ending of your files, as "
-                "de in train.de"
-            )
-    source, target = vocabularies
-    text = {name: getattr(options, name) for name in ("moses", "moses_escape", "lowercase")}
-    split = [vocabulary for vocabulary in vocabularies if isinstance(vocabulary, SplitPieces)]
+    split = [pieces for pieces in (source, target) if isinstance(pieces, SplitPieces)]
     whole = keep_whole(split)
     component = registry.find("task", "translation")
-    symbols = {}
-    if (
-        "symbols" in component.config.__dataclass_fields__
-    ):  # --moses and --lowercase leave symbols alone
+    symbols: dict[str, Any] = {}
+    if "symbols" in component.config.__dataclass_fields__:
+        # --moses and --lowercase leave symbols alone.
         tags = [name for name in whole if re.fullmatch(r"<[^<>\s,\u2581]+>", name)]
         symbols = {"symbols": ",".join(tags), "generate_symbols": bool(tags)}
     config = component.config(
-        **names,
-        **text,
+        source_lang=_language(options, "source_lang", model.source.language),
+        target_lang=_language(options, "target_lang", model.target.language),
+        moses=options.moses,
+        moses_escape=options.moses_escape,
+        lowercase=options.lowercase,
         **symbols,
         subwords=source.kind,
-        normalization=NONE,  # a SentencePiece model has a rule of its own
+        normalization=NONE,  # a SentencePiece model has its own rule
         vocab_size=len(target),
         separate_vocabularies=not shared,
     )
     task = component.build(config)
-    task.set_vocabularies(source, source if source.serialise() == target.serialise() else target)
+    if source.serialise() == target.serialise():
+        target = source
+    task.set_vocabularies(source, target)
     if whole:
         say(
             "entries that no file of subwords makes; as words of a line, they are kept whole: "
             f"{shown(whole, 200)}"
         )
-        changed = [
-            name
-            for name in split[0].whole
-            if task.source_tokens(task.encode_source(name)) != [name]
-        ]
+        changed = []
+        for entry in split[0].whole:
+            if task.source_tokens(task.encode_source(entry)) != [entry]:
+                changed.append(entry)
         if changed:
             warn(
                 f"of these, --moses or --lowercase changes {shown(changed, 200)}: prepare text "
                 "yourself, without them"
             )
     return task
+
+
+def _language(options: ImportOptions, name: str, of_model: Any) -> str:
+    """Return the language that the option `name` gives, or the language that the model names."""
+    language = getattr(options, name) or of_model
+    if not is_language(language):
+        raise UsageError(
+            f"{options.path} names no {name}: give {flag(name)}, the ending of your files, as de "
+            "in train.de"
+        )
+    return str(language)

@@ -22,14 +22,14 @@ def import_model(options: ImportOptions) -> None:
 
     registry.discover()
     with checkpoint.new(options.out, options.overwrite) as aside:
-        found = read_model(options.path, options)
-        checkpoint.write(aside, found.contents, found.weights, found.task)
-    source, target = found.task.languages
-    parameters = sum(weight.numel() for weight in found.weights.values())
+        imported = read_model(options.path, options)
+        checkpoint.write(aside, imported.contents, imported.weights, imported.task)
+    source, target = imported.task.languages
+    parameters = sum(weight.numel() for weight in imported.weights.values())
+    entries = imported.contents.target_vocabulary_size
     say(
         f"imported {options.path} into {options.out}: {source} to {target}, {parameters:,} "
-        "parameters, "
-        f"{found.contents.target_vocabulary_size:,} entries in the vocabulary\n"
+        f"parameters, {entries:,} entries in the vocabulary\n"
         f"next: {command_line('translate', options.out)}"
     )
 

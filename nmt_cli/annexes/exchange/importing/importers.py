@@ -1,5 +1,6 @@
-"""The importers of `nmt import`: entry points of the group `nmt.importers`, modules with a string
-and two functions.
+"""The importers of `nmt import`: entry points of the group `nmt.importers`.
+
+An importer is a module with a string and two functions:
 
     takes: str          # such as "a folder of Hugging Face Transformers with a MarianMTModel"
     def recognises(path: Path, saved: Mapping[str, Any]) -> bool
@@ -41,11 +42,13 @@ def read_model(path: Path, options: ImportOptions) -> Imported:
     """
     importers = registry.entries("nmt.importers")
     saved = saved_objects(path) if path.is_file() else {}
-    importer = next((each for each in importers if each.recognises(path, saved)), None)
-    if importer is None:
-        found = "cannot be imported" if path.exists() else "no such file or directory"
-        takes = "; ".join(sorted(each.takes for each in importers))
-        raise CheckpointError(f"{path}: {found}. These can be imported: {takes}")
+    for importer in importers:
+        if importer.recognises(path, saved):
+            break
+    else:
+        problem = "cannot be imported" if path.exists() else "no such file or directory"
+        takes = "; ".join(sorted(importer.takes for importer in importers))
+        raise CheckpointError(f"{path}: {problem}. These can be imported: {takes}")
     try:
         with warnings.catch_warnings(action="ignore"):  # of torch, about tensors that are refused
             imported: Imported = importer.read(path, saved, options)

@@ -22,13 +22,14 @@ from nmt_cli.errors import DataError
 from nmt_cli.interfaces import EOS, UNK
 
 JOINER = "@@"  # at the end of a piece that the next one continues
+_END_OF_WORD = "</w>"  # at the end of the last symbol of a word, in subword-nmt's codes
 _LARGEST_CACHE = 1 << 18
-# ours, fairseq's and OpenNMT-py's, to fill a table.
+# Entries that fill a table: ours, fairseq's and OpenNMT-py's.
 _FILLER = re.compile(r" |^(madeupword|averyunlikelytoken)\d+$")
 
 
 class SplitPieces(Listed):
-    """A list of pieces with a splitter, and the entries `whole` that this does not make."""
+    """A list of pieces with a splitter, and the entries `whole` that the splitter does not make."""
 
     lists_symbols = True
 
@@ -52,7 +53,7 @@ class SplitPieces(Listed):
 
     @classmethod
     def restored(cls, content: bytes) -> Self:
-        """Return the vocabulary that `serialise` wrote; any error of damaged JSON may be raised."""
+        """Return the vocabulary that `serialise` wrote. Damaged JSON may raise any error."""
         fields = json.loads(content)
         del fields["kind"]
         return cls(**fields)
@@ -62,16 +63,21 @@ class SplitPieces(Listed):
 
 
 def keep_whole(vocabularies: Sequence[SplitPieces]) -> list[str]:
-    """Keep the entries whole that no vocabulary makes, of which one may list the pieces of all, and
-    return them.
+    """Keep the entries whole that none of `vocabularies` makes, and return them.
+
+    A vocabulary may list the pieces of both languages, of which its splitter makes one.
     """
+    all_whole: set[str] = set()
     for vocabulary in vocabularies:
-        vocabulary.whole = frozenset(
-            piece
-            for piece in vocabulary.pieces(range(EOS + 1, len(vocabulary)))
-            if not _FILLER.search(piece) and not any(other.makes(piece) for other in vocabularies)
-        )
-    return sorted(frozenset().union(*(vocabulary.whole for vocabulary in vocabularies)))
+        whole = set()
+        for piece in vocabulary.pieces(range(EOS + 1, len(vocabulary))):
+            if _FILLER.search(piece):
+                continue
+            if not any(other.makes(piece) for other in vocabularies):
+                whole.add(piece)
+        vocabulary.whole = frozenset(whole)
+        all_whole |= whole
+    return sorted(all_whole)
 
 
 class ListedPieces(SplitPieces):
@@ -85,17 +91,14 @@ class ListedPieces(SplitPieces):
         super().__init__(pieces, whole)
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor()
-        # Unlike the constructor, it refuses an empty one.
+        # Unlike the constructor, it refuses an empty model.
         self._processor.LoadFromSerializedProto(model)
 
     @classmethod
     def restored(cls, content: bytes) -> Self:
         fields = json.loads(content)
-        return cls(
-            fields["pieces"],
-            base64.b64decode(fields["model"], validate=True),
-            fields.get("whole", ()),
-        )
+        model = base64.b64decode(fields["model"], validate=True)
+        return cls(fields["pieces"], model, fields.get("whole", ()))
 
     def splitter(self) -> dict[str, str]:
         return {"model": base64.b64encode(self.model).decode()}
@@ -103,37 +106,39 @@ class ListedPieces(SplitPieces):
     def makes(self, piece: str) -> bool:
         """See `SplitPieces`. Unknown characters are pieces, too, which the model does not list."""
         number = self._processor.piece_to_id(piece)
-        listed = not (self._processor.is_unknown(number) or self._processor.is_control(number))
-        return listed or self._processor.encode(piece, out_type=str)[-1:] == [piece]
+        if not self._processor.is_unknown(number) and not self._processor.is_control(number):
+            return True
+        pieces = self._processor.encode(piece, out_type=str)
+        return len(pieces) > 0 and pieces[-1] == piece
 
     def encode(self, text: str) -> list[int]:
         ids = []
-        for is_whole, words in groupby(text.split(" "), self.whole.__contains__):
-            pieces = list(words)
+        for is_whole, group in groupby(text.split(" "), self.whole.__contains__):
+            pieces = list(group)
             if not is_whole:
                 pieces = self._processor.encode(" ".join(pieces), out_type=str)
             ids += [self._ids.get(piece, UNK) for piece in pieces]
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        pieces = [self._word(self._pieces[i]) for i in self._checked(ids) if i == UNK or i > EOS]
+        pieces = [self._spaced(self._pieces[i]) for i in self._checked(ids) if i == UNK or i > EOS]
         return str(self._processor.decode_pieces(pieces)).replace(SPACE, " ").strip()
 
-    def _word(self, piece: str) -> str:
+    def _spaced(self, piece: str) -> str:
+        """Return a piece with its space. The names of entries that are kept whole have none."""
         return SPACE + piece if piece in self.whole else piece
 
     @cached_property
     def texts(self) -> list[str]:
-        is_byte, id_of = self._processor.is_byte, self._processor.piece_to_id
-        return [
-            "" if i <= EOS or is_byte(id_of(piece)) else self._word(piece)
-            for i, piece in enumerate(self._pieces)
-        ]
+        texts = [""] * (EOS + 1)
+        for piece in self._pieces[EOS + 1 :]:
+            is_byte = self._processor.is_byte(self._processor.piece_to_id(piece))
+            texts.append("" if is_byte else self._spaced(piece))
+        return texts
 
 
 class MergedPieces(SplitPieces):
-    """Pieces of words between spaces, by the merges of subword-nmt (Sennrich et al. 2016), as in
-    `lo@@ wer`.
+    """Pieces of words by the merges of subword-nmt (Sennrich et al. 2016), as in `lo@@ wer`.
 
     Args:
         merges: a file of codes, as `subword-nmt learn-bpe` writes it, in version 0.2.
@@ -152,51 +157,62 @@ class MergedPieces(SplitPieces):
                 "expected the codes of subword-nmt: the line `#version: 0.2`, then lines of two "
                 "symbols"
             )
-        self._ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
+        self._ranks: dict[tuple[str, ...], int] = {}
+        for rank, pair in enumerate(pairs):
+            self._ranks.setdefault(pair, rank)
         self._products = {first + second for first, second in pairs}
         self._split = lru_cache(_LARGEST_CACHE)(self._merged)
 
     def makes(self, piece: str) -> bool:
         """See `SplitPieces`."""
-        symbol = piece.removesuffix(JOINER) if piece.endswith(JOINER) else piece + "</w>"
-        return len(symbol.removesuffix("</w>")) < 2 or symbol in self._products
+        symbol = piece + _END_OF_WORD
+        if piece.endswith(JOINER):
+            symbol = piece.removesuffix(JOINER)
+        is_character = len(symbol.removesuffix(_END_OF_WORD)) < 2
+        return is_character or symbol in self._products
 
     def encode(self, text: str) -> list[int]:
         ids = []
         for word in text.split(" "):
-            if word:
-                pieces = [word] if word in self.whole else self._split(word)
-                ids += [self._ids.get(piece, UNK) for piece in pieces]
+            if word in self.whole:
+                ids.append(self._ids.get(word, UNK))
+            elif word:
+                ids += [self._ids.get(piece, UNK) for piece in self._split(word)]
         return ids
 
     def _merged(self, word: str) -> list[str]:
-        """Return the pieces of a word: again and again, the pair of symbols that was learned first
-        is merged.
-        """
-        symbols = [*word[:-1], word[-1] + "</w>"]
-        while found := self._ranks.keys() & set(pairwise(symbols)):
-            first = min(found, key=self._ranks.__getitem__)
+        """Return the pieces of a word."""
+        symbols = [*word[:-1], word[-1] + _END_OF_WORD]
+        while candidates := self._ranks.keys() & set(pairwise(symbols)):
+            learned_first = min(candidates, key=self._ranks.__getitem__)
             merged: list[str] = []
             for symbol in symbols:
-                if merged and (merged[-1], symbol) == first:
+                if merged and (merged[-1], symbol) == learned_first:
                     merged[-1] += symbol
                 else:
                     merged.append(symbol)
             symbols = merged
-        return [*(symbol + JOINER for symbol in symbols[:-1]), symbols[-1].removesuffix("</w>")]
+        *inner, last = symbols
+        return [*(symbol + JOINER for symbol in inner), last.removesuffix(_END_OF_WORD)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        shown = (i for i in self._checked(ids) if i == UNK or i > EOS)
-        text = " ".join(UNKNOWN_TEXT.strip() if i == UNK else self._pieces[i] for i in shown)
-        return re.sub(f"{JOINER}( |$)", "", text)
+        pieces = []
+        for i in self._checked(ids):
+            if i == UNK:
+                pieces.append(UNKNOWN_TEXT.strip())
+            elif i > EOS:
+                pieces.append(self._pieces[i])
+        return re.sub(f"{JOINER}( |$)", "", " ".join(pieces))
 
     @cached_property
     def texts(self) -> list[str]:
-        joined = [
-            piece.removesuffix(JOINER) if piece.endswith(JOINER) else piece + SPACE
-            for piece in self._pieces
-        ]
-        return [*[""] * (EOS + 1), *joined[EOS + 1 :]]
+        texts = [""] * (EOS + 1)
+        for piece in self._pieces[EOS + 1 :]:
+            if piece.endswith(JOINER):
+                texts.append(piece.removesuffix(JOINER))
+            else:
+                texts.append(piece + SPACE)
+        return texts
 
     def splitter(self) -> dict[str, str]:
         return {"merges": self.merges}

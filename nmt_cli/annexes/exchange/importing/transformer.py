@@ -1,6 +1,4 @@
-"""The Transformer as other toolkits vary it: an output matrix of its own, and a source without its
-end.
-"""
+"""The Transformer as other toolkits vary it."""
 
 from __future__ import annotations
 
@@ -21,12 +19,10 @@ class ImportedTransformer(Transformer):
 
     def __init__(self, config: ImportedTransformerConfig, **runtime: Any) -> None:
         super().__init__(config, **runtime)
-        shape = self.vocabulary_size, config.d_model
-        self.separate_output = (
-            nn.Parameter(torch.randn(shape) * config.d_model**-0.5)
-            if config.separate_output
-            else None
-        )
+        self.separate_output: nn.Parameter | None = None
+        if config.separate_output:
+            output = torch.randn(self.vocabulary_size, config.d_model) * config.d_model**-0.5
+            self.separate_output = nn.Parameter(output)
         for module in self.modules():
             if isinstance(module, nn.LayerNorm):
                 module.eps = config.norm_epsilon
@@ -34,14 +30,15 @@ class ImportedTransformer(Transformer):
     @property
     def output_weight(self) -> Tensor:
         """The pre-softmax projection [V, d_model]."""
-        return (
-            self.target_embedding.weight if self.separate_output is None else self.separate_output
-        )
+        if self.separate_output is None:
+            return self.target_embedding.weight
+        return self.separate_output
 
 
 class WithoutSourceEnd(ImportedTransformer):
-    """Its encoder does not see the end of the source. A GPU trains it without bins, which have the
-    end.
+    """A Transformer whose encoder does not see the end of the source.
+
+    A GPU trains it without bins, which have the end.
     """
 
     def real(self, source: Tensor) -> Tensor:

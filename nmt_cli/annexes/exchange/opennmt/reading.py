@@ -1,8 +1,7 @@
-"""Transformers of OpenNMT-py 3: a .pt file, which has the vocabulary, and the weights or a
-.safetensors beside it.
+"""Transformers of OpenNMT-py 3.
 
-They are pre-norm, with an epsilon of their own, and their encoder does not see the end of the
-source.
+A .pt file has the vocabulary, and the weights if no .safetensors beside it has them. The models are
+pre-norm, with another epsilon than ours, and their encoder does not see the end of the source.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
 
 takes = "a checkpoint of a Transformer of OpenNMT-py 3 (model_step_100000.pt)"
 
-_PAD = "<blank>"  # the name there of our PAD
-_POSITIONS = 5000  # that its encodings have
+_PAD = "<blank>"  # its name of our PAD
+_POSITIONS = 5000  # rows of its encodings
 _PROGRAM = read_program(__file__)
 _NO_WEIGHTS = re.compile(r"\.pe\.pe$")
 
@@ -44,7 +43,8 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 
 def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
-    model, vocab = vars(saved["opt"]), saved["vocab"]
+    model = vars(saved["opt"])
+    vocab = saved["vocab"]
     start = vocab.get("decoder_start_token") or SPECIAL_SYMBOLS[BOS]
     settings = settings_of(model, path)
     weights = weights_of(saved, path)
@@ -52,20 +52,22 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     def side(name: str, entries: Sequence[str]) -> Side:
         ids = ids_of(entries)
         embedding = weights.pop(f"{name}.embeddings.make_embedding.emb_luts.0.weight")
-        return Side(
-            ids, embedding, ids.get(start), positions=positions_of(model, embedding.size(1))
-        )
+        positions = positions_of(model, embedding.size(1))
+        return Side(ids, embedding, ids.get(start), positions=positions)
 
-    source, target = side("encoder", vocab["src"]), side("decoder", vocab["tgt"])
-    output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
+    source = side("encoder", vocab["src"])
+    target = side("decoder", vocab["tgt"])
+    output = weights.pop("generator.weight")
+    bias = weights.pop("generator.bias")
     layers = our_layers(weights, _PROGRAM["names"], path)
-    for name, weight in [*layers.items()]:
+    settings["attention_biases"] = "encoder.0.self_attention.w_q.bias" in layers
+    for name, weight in list(layers.items()):
         if name.endswith((".inner.weight", ".outer.weight")):  # without add_ffnbias
             layers.setdefault(name.removesuffix("weight") + "bias", torch.zeros(len(weight)))
     transformer = ForeignTransformer(
         source,
         target,
-        settings=settings | {"attention_biases": "encoder.0.self_attention.w_q.bias" in layers},
+        settings=settings,
         layers=layers,
         output=output,
         output_bias=bias,
@@ -75,25 +77,23 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
 
 
 def weights_of(saved: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
-    """Return the weights by their names; raise CheckpointError if there are none."""
+    """Return the weights by OpenNMT-py's names.
+
+    Raises:
+        CheckpointError: there are none.
+    """
     if saved.get("model"):
-        generator = {
-            name.removeprefix("0."): tensor
-            for name, tensor in (saved.get("generator") or {}).items()
-        }
-        everything = {
-            **saved["model"],
-            **{f"generator.{name}": tensor for name, tensor in generator.items()},
-        }
+        tensors = dict(saved["model"])
+        for name, tensor in (saved.get("generator") or {}).items():
+            tensors[f"generator.{name.removeprefix('0.')}"] = tensor
     else:
         beside = path.with_suffix(".safetensors")
         if not beside.is_file():
             raise CheckpointError(f"{path}: has no weights, and {beside.name} is not beside it")
         path = beside
-        everything = load_file(beside)
-    return float_weights(
-        {name: each for name, each in everything.items() if not _NO_WEIGHTS.search(name)}, path
-    )
+        tensors = load_file(beside)
+    tensors = {name: tensor for name, tensor in tensors.items() if not _NO_WEIGHTS.search(name)}
+    return float_weights(tensors, path)
 
 
 def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -101,23 +101,21 @@ def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     settings = our_settings(model, _PROGRAM, path)
     for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
         rate = settings[name]
-        # Of the first part of training.
-        settings[name] = float(rate[0] if isinstance(rate, list) else rate)
-    interleaved = (
-        model.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
-    )
-    positions = "sinusoidal" if model.get("position_encoding") and interleaved else "none"
+        if isinstance(rate, list):  # of each part of training
+            rate = rate[0]
+        settings[name] = float(rate)
+    positions = "none"
+    kind = model.get("position_encoding_type", "SinusoidalInterleaved")
+    if model.get("position_encoding") and kind == "SinusoidalInterleaved":
+        positions = "sinusoidal"
     return settings | {"norm": "pre", "source_end": False, "positions": positions}
 
 
 def positions_of(model: Mapping[str, Any], d_model: int) -> Tensor | None:
     """Return the encodings [positions, d_model], if they are not as in section 3.5 of the paper."""
-    if (
-        not model.get("position_encoding")
-        or model.get("position_encoding_type") != "SinusoidalConcat"
-    ):
-        return None
-    return half_sinusoids(0, _POSITIONS, d_model)
+    if model.get("position_encoding") and model.get("position_encoding_type") == "SinusoidalConcat":
+        return half_sinusoids(0, _POSITIONS, d_model)
+    return None
 
 
 def ids_of(tokens: Sequence[str]) -> dict[str, int]:
