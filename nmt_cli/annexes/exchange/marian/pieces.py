@@ -16,9 +16,7 @@ _LANGUAGE_CODE = re.compile(">>.*?<<", re.DOTALL)
 
 
 class MarianPieces(ListedPieces):
-    """Pieces of a text that may begin with a code such as `>>fra<<`, which names the target
-    language, as one piece.
-    """
+    """Pieces of a text that may begin with a code of the target language such as `>>fra<<`."""
 
     kind = "marian"
 

@@ -1,5 +1,4 @@
-"""A MarianMTModel folder of Hugging Face Transformers, such as an OPUS-MT model, as a checkpoint of
-ours.
+"""A MarianMTModel of Hugging Face Transformers, such as an OPUS-MT model, as our checkpoint.
 
 Its decoder starts with the padding symbol.
 """
@@ -45,7 +44,10 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is r
 # Options of other importers.
 _TEXT = ("subwords", "target_subwords", "moses", "moses_escape", "lowercase")
 
-takes = "a folder of Hugging Face Transformers with a MarianMTModel, such as OPUS-MT's (hf download NAME)"
+takes = (
+    "a folder of Hugging Face Transformers with a MarianMTModel, such as OPUS-MT's "
+    "(hf download NAME)"
+)
 
 
 def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
@@ -56,49 +58,53 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 
 def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
-    if given := [flag(name) for name in _TEXT if getattr(options, name)]:
-        raise UsageError(
-            f"{given[0]} cannot be used with {folder}, which has its own SentencePiece models"
-        )
+    for name in _TEXT:
+        if getattr(options, name):
+            raise UsageError(
+                f"{flag(name)} cannot be used with {folder}, which has its own SentencePiece models"
+            )
     config = _object(folder / "config.json")
-    settings = our_settings(config, PROGRAM, folder / "config.json") | {"attention_biases": True}
+    settings = our_settings(config, PROGRAM, folder / "config.json")
+    settings["attention_biases"] = True
     if settings["activation"] == "silu":
         settings["activation"] = "swish"
-    weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if weights_file is None:
-        raise CheckpointError(
-            f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}"
-        )
+    weights_file = weights_file_of(folder)
     weights = load_weights(weights_file)
     shared = config.get("share_encoder_decoder_embeddings", True)
-    embeddings = [
-        marian_to_ours("embedding.weight", matrix)
-        for matrix in embeddings_of(weights, shared, folder)
-    ]
-    source, target = vocabularies_of(folder, shared)
+    source_embedding, target_embedding = embeddings_of(weights, shared, folder)
+    source_ids, target_ids = vocabularies_of(folder, shared)
     start = config.get("decoder_start_token_id")
-    source_start = (
-        start if shared else source.get(SPECIAL_SYMBOLS[BOS], source.get(SPECIAL_SYMBOLS[PAD]))
-    )
-    path = folder / "tokenizer_config.json"
-    tokenizer = _object(path) if path.is_file() else {}
+    source_start = start
+    if not shared:
+        padding = source_ids.get(SPECIAL_SYMBOLS[PAD])
+        source_start = source_ids.get(SPECIAL_SYMBOLS[BOS], padding)
+    tokenizer = _object_if_any(folder / "tokenizer_config.json")
     layers = our_layers(
         {name: weight for name, weight in weights.items() if ".layers." in name},
         NAMES,
         weights_file,
     )
+    output_bias = torch.zeros(len(target_embedding))
+    if OUTPUT_BIAS in weights:
+        output_bias = weights[OUTPUT_BIAS][0]
     model = ForeignTransformer(
-        source=Side(source, embeddings[0], source_start, tokenizer.get("source_lang")),
-        target=Side(target, embeddings[1], start, tokenizer.get("target_lang")),
+        source=Side(source_ids, source_embedding, source_start, tokenizer.get("source_lang")),
+        target=Side(target_ids, target_embedding, start, tokenizer.get("target_lang")),
         settings=settings,
         layers={name: marian_to_ours(name, weight) for name, weight in layers.items()},
-        output=embeddings[1],
-        output_bias=weights[OUTPUT_BIAS][0]
-        if OUTPUT_BIAS in weights
-        else torch.zeros(len(embeddings[1])),
+        output=target_embedding,
+        output_bias=output_bias,
     )
     models = replace(options, subwords=folder / "source.spm", target_subwords=folder / "target.spm")
     return assembled(weights_file, model, models, pieces_of)
+
+
+def weights_file_of(folder: Path) -> Path:
+    """Return the file of the weights."""
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -112,28 +118,33 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return float_weights(tensors, path)
 
 
-def embeddings_of(weights: Mapping[str, Tensor], shared: bool, folder: Path) -> list[Tensor]:
-    """Return the embeddings of source and target. Tied weights are saved once, under any of their
-    names.
-    """
-    sides = [[SHARED, *SIDES, OUTPUT]] * 2 if shared else [SIDES[:1], [SIDES[1], OUTPUT]]
-    embeddings = []
-    for names in sides:
-        matrices = [weights[name] for name in names if name in weights]
-        if not matrices:
-            raise CheckpointError(f"{folder}: its weights lack {' and '.join(names)}")
-        embeddings.append(matrices[0])
-    return embeddings
+def embeddings_of(
+    weights: Mapping[str, Tensor], shared: bool, folder: Path
+) -> tuple[Tensor, Tensor]:
+    """Return the embeddings of source and target, with their features in our order."""
+    if shared:
+        embedding = _embedding(weights, [SHARED, *SIDES, OUTPUT], folder)
+        return embedding, embedding
+    source, target = SIDES
+    return _embedding(weights, [source], folder), _embedding(weights, [target, OUTPUT], folder)
 
 
-def vocabularies_of(folder: Path, shared: bool) -> list[dict[str, int]]:
+def _embedding(weights: Mapping[str, Tensor], names: Sequence[str], folder: Path) -> Tensor:
+    """Return an embedding, which is saved under one of these names."""
+    for name in names:
+        if name in weights:
+            return marian_to_ours("embedding.weight", weights[name])
+    raise CheckpointError(f"{folder}: its weights lack {' and '.join(names)}")
+
+
+def vocabularies_of(folder: Path, shared: bool) -> tuple[dict[str, int], dict[str, int]]:
     """Return the ids of the entries of source and target."""
-    source, target = folder / "vocab.json", folder / "target_vocab.json"
+    source = folder / "vocab.json"
+    target = folder / "target_vocab.json"
     if shared or not target.is_file():
         target = source
-    added = folder / "added_tokens.json"
-    more = _object(added) if added.is_file() else {}
-    return [_object(path) | more for path in (source, target)]
+    added = _object_if_any(folder / "added_tokens.json")
+    return _object(source) | added, _object(target) | added
 
 
 def pieces_of(pieces: Sequence[str], path: Path) -> MarianPieces:
@@ -147,3 +158,9 @@ def pieces_of(pieces: Sequence[str], path: Path) -> MarianPieces:
 
 def _object(path: Path) -> dict[str, Any]:
     return read_object(path, CheckpointError, "Download the folder again.")
+
+
+def _object_if_any(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    return _object(path)

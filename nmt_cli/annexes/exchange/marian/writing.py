@@ -27,7 +27,6 @@ from nmt_cli.annexes.exchange.marian.weights import (
     ours_to_marian,
 )
 from nmt_cli.checkpoint import weights_of
-from nmt_cli.config import flag
 from nmt_cli.data import unicode
 from nmt_cli.data.subwords import SentencePieces
 from nmt_cli.data.vocabulary import Vocabulary
@@ -57,25 +56,33 @@ def export(
             "it loads"
         )
     transformer = check(model, task)
-    for side, vocabulary in zip(("source", "target"), task.vocabularies(), strict=True):
-        content = _with_rule(sentencepiece_model(vocabulary), task.config)
-        durable.write_bytes(folder / f"{side}.spm", content)
-        if side == "source" or not task.shared_vocabulary:
-            name = "vocab.json" if side == "source" else "target_vocab.json"
-            pieces = vocabulary.pieces(range(len(vocabulary)))
-            write_object(folder / name, {piece: i for i, piece in enumerate(pieces)})
+    source, target = task.vocabularies()
+    _write_pieces(source, folder / "source.spm", task)
+    _write_pieces(target, folder / "target.spm", task)
+    _write_entries(source, folder / "vocab.json")
+    if not task.shared_vocabulary:
+        _write_entries(target, folder / "target_vocab.json")
     write_object(folder / "tokenizer_config.json", tokenizer_config(task))
     write_object(folder / "config.json", model_config(transformer, task))
     write_object(folder / "generation_config.json", generation_config())
-    durable.write_bytes(
-        folder / "model.safetensors", serialised(marian_weights(transformer), {"format": "pt"})
-    )
+    weights = serialised(marian_weights(transformer), {"format": "pt"})
+    durable.write_bytes(folder / "model.safetensors", weights)
     return compare(transformer, task, samples, folder)
 
 
+def _write_pieces(vocabulary: Vocabulary, path: Path, task: Any) -> None:
+    durable.write_bytes(path, _with_rule(sentencepiece_model(vocabulary), task.config))
+
+
+def _write_entries(vocabulary: Vocabulary, path: Path) -> None:
+    pieces = vocabulary.pieces(range(len(vocabulary)))
+    write_object(path, {piece: i for i, piece in enumerate(pieces)})
+
+
 def _with_rule(model: bytes, config: Any) -> bytes:
-    """Return the SentencePiece model `model`, which has no rule of normalisation, with that of the
-    task.
+    """Return the SentencePiece model `model` with the task's rule of normalisation.
+
+    The models of tasks have no rule.
     """
     if config.normalization == unicode.NONE:
         return model
@@ -84,11 +91,10 @@ def _with_rule(model: bytes, config: Any) -> bytes:
     sentencepiece.SetMinLogLevel(2)  # of four: errors
     rule = sentencepiece.SentencePieceNormalizer(rule_name=config.normalization)
     if unicode.cleans(config.normalization, config.normalization_version):
-        rules = {**dict(rule.Decompile()), **_rules_of_unseen(config.normalization)}
-        for kept in (
-            "\u200c\u0e33\u0eb3"
-        ):  # SentencePiece makes a space of ZWNJ, and takes the vowel AM apart
-            rules.pop(kept, None)
+        rules = dict(rule.Decompile()) | _rules_of_unseen(config.normalization)
+        # SentencePiece makes a space of ZWNJ, and takes the vowel AM apart.
+        for character in "\u200c\u0e33\u0eb3":
+            rules.pop(character, None)
         rule = sentencepiece.SentencePieceNormalizer(
             norm_map=list(rules.items()), remove_extra_whitespaces=True
         )
@@ -98,51 +104,57 @@ def _with_rule(model: bytes, config: Any) -> bytes:
 
 
 def _rules_of_unseen(rule: str) -> dict[str, str]:
-    """Return what becomes of invisible characters, and of letters with an idle ZWNJ or ZWJ after
-    them.
+    """Return the rules for invisible characters, and for letters before an idle ZWNJ or ZWJ.
 
     SentencePiece does not look at what follows, so a joiner stays after a letter that may join the
     next one. Tag characters stay, too, for the sake of flags.
     """
-    characters = "".join(
-        chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000
-    )
+    codes = [code for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    characters = "".join(chr(code) for code in codes)
     unseen = (
         f"(?![\U000e0020-\U000e007f])[{unicode.INVISIBLE}{unicode.SPACES}{unicode.WINDOWS_1252}]"
     )
+    idle = r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{jt=R}\p{N}\p{P}\p{Zs}]"
     sources = [*re.findall(unseen, characters), "\u0e4d\u0e32", "\u0ecd\u0eb2"]  # the vowel AM
-    for character in regex.findall(
-        r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{jt=R}\p{N}\p{P}\p{Zs}]", characters
-    ):
+    for character in regex.findall(idle, characters):
         sources += [f"{character}\u200c", f"{character}\u200d"]
-    return {source: unicode.normalised([f"a{source}a"], rule)[0][1:-1] for source in sources}
+    rules = {}
+    for source in sources:
+        (normalised,) = unicode.normalised([f"a{source}a"], rule)
+        rules[source] = normalised[1:-1]
+    return rules
 
 
 def check(model: nn.Module, task: Any) -> Transformer:
-    """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does
-    not have.
+    """Return the model.
+
+    Raises:
+        UsageError: a MarianMTModel or its tokenizer cannot express a setting, which is named.
     """
     transformer = expressible(model, "a MarianMTModel")
     if task.name != "translation":
         raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
     config = transformer.config
-    refuse(
-        "a MarianMTModel",
-        {
-            f"--norm {config.norm}": config.norm != "post",
-            f"--positions {config.positions}": config.positions != "sinusoidal",
-            "--gated-feed-forward": config.gated_feed_forward,
-            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
-            "--symbols": vars(task.config).get("symbols"),
-            f"--normalization {task.config.normalization}": task.config.normalization
-            in ("nfc", "nfd"),
-        },
-    )
+    text = task.config
+    needed = {
+        f"--norm {config.norm}": config.norm != "post",
+        f"--positions {config.positions}": config.positions != "sinusoidal",
+        "--gated-feed-forward": config.gated_feed_forward,
+        "--moses": text.moses,
+        "--lowercase": text.lowercase,
+        "--symbols": vars(text).get("symbols"),
+        f"--normalization {text.normalization}": text.normalization in ("nfc", "nfd"),
+    }
+    refuse("a MarianMTModel", needed)
     return transformer
 
 
 def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
-    """Return the SentencePiece model of a vocabulary; raise UsageError if it has none."""
+    """Return the SentencePiece model of a vocabulary.
+
+    Raises:
+        UsageError: it has none.
+    """
     if isinstance(vocabulary, MarianPieces):
         return vocabulary.model
     if isinstance(vocabulary, SentencePieces):
@@ -154,30 +166,35 @@ def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights by Marian's names. Biases that the model does not have are zeros."""
-    names = {ours: name for name, ours in NAMES.items()}
-    theirs = {
-        renamed(name, names): ours_to_marian(name, weight)
-        for name, weight in weights_of(model).items()
-        if name.startswith(("encoder.", "decoder."))
-    }
-    for name in [name for name in theirs if name.endswith(".weight")]:
-        theirs.setdefault(name.removesuffix("weight") + "bias", torch.zeros(len(theirs[name])))
-    embeddings = model.source_embedding.weight, model.target_embedding.weight
-    shared = embeddings[0] is embeddings[1]
-    for name, embedding in (
-        [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True)
-    ):
-        theirs[name] = ours_to_marian("embedding.weight", embedding.detach())
-    bias = model.output_bias
-    theirs[OUTPUT_BIAS] = (
-        torch.zeros(1, model.vocabulary_size) if bias is None else bias.detach()[None]
-    )
-    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+    marian_names = {our_name: name for name, our_name in NAMES.items()}
+    weights = {}
+    for name, weight in weights_of(model).items():
+        if name.startswith(("encoder.", "decoder.")):
+            weights[renamed(name, marian_names)] = ours_to_marian(name, weight)
+    for name, weight in list(weights.items()):
+        if name.endswith(".weight"):
+            weights.setdefault(name.removesuffix("weight") + "bias", torch.zeros(len(weight)))
+    source = model.source_embedding.weight
+    target = model.target_embedding.weight
+    embeddings = {SHARED: source}
+    if source is not target:
+        embeddings = dict(zip(SIDES, (source, target), strict=True))
+    for name, embedding in embeddings.items():
+        weights[name] = ours_to_marian("embedding.weight", embedding.detach())
+    output_bias = torch.zeros(model.vocabulary_size)
+    if model.output_bias is not None:
+        output_bias = model.output_bias.detach()
+    weights[OUTPUT_BIAS] = output_bias[None]
+    return {name: tensor.contiguous() for name, tensor in weights.items()}
 
 
 def model_config(model: Transformer, task: Task) -> dict[str, Any]:
     """Return the content of config.json."""
     config = replace(model.config, num_decoder_layers=model.config.decoder_layers)
+    settings = {}
+    for our_name, marian_names in PROGRAM["settings"].items():
+        for name in marian_names:
+            settings[name] = getattr(config, our_name)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -188,11 +205,7 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
-        **{
-            name: getattr(config, ours)
-            for ours, names in PROGRAM["settings"].items()
-            for name in names
-        },
+        **settings,
         **_SPECIAL_IDS,
         "forced_eos_token_id": None,
         "dtype": "float32",
@@ -200,7 +213,7 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
 
 
 def generation_config() -> dict[str, Any]:
-    """Return the content of generation_config.json: beam search much like that of `nmt translate`.
+    """Return the content of generation_config.json: a beam search much like `nmt translate`.
 
     A log-probability is divided by length^p there. At 20 to 30 tokens, p = 0.5 favours longer
     outputs as much as ((5 + length) / 6)^0.6 does.
@@ -230,33 +243,42 @@ def tokenizer_config(task: Any) -> dict[str, Any]:
 
 @torch.inference_mode()
 def compare(model: Any, task: Any, samples: Sequence[str], folder: Path) -> Sequence[str]:
-    """Return a report of how `folder`, loaded there, and the model agree on source lines.
+    """Return a report of how the model in `folder`, loaded by Transformers, and the model agree.
+
+    Args:
+        samples: source lines.
 
     Raises:
         CheckpointError: ids, log-probabilities or greedy outputs differ.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    program = f"transformers {transformers.__version__}"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}")
+    marian = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    comparison = Comparison(model, task, samples, program)
     cleans = unicode.cleans(task.config.normalization, task.config.normalization_version)
     for line, ids in zip(samples, comparison.sources, strict=True):
-        for text in (line, f"\u00ad {line.replace(' ', '  ')} \u2581") if cleans else (line,):
+        texts = [line]
+        if cleans:
+            texts.append(f"\u00ad {line.replace(' ', '  ')} \u2581")
+        for text in texts:
             if tokenizer(text)["input_ids"] != [*ids, EOS]:
-                raise CheckpointError(
-                    f"transformers {transformers.__version__} has other ids for {shown(text)}"
-                )
+                raise CheckpointError(f"{program} has other ids for {shown(text)}")
     outputs = []
     for ids, limit in zip(comparison.sources, comparison.limits, strict=True):
-        generated = theirs.generate(torch.tensor([[*ids, EOS]]), num_beams=1, max_length=limit + 1)[
-            0, 1:
-        ].tolist()
-        outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
-    log_probabilities = comparison.log_probabilities(
-        comparison.outputs,
-        lambda source, target_in: theirs(source, decoder_input_ids=target_in).logits,
-    )
+        source = torch.tensor([[*ids, EOS]])
+        generated = marian.generate(source, num_beams=1, max_length=limit + 1)
+        tokens = generated[0, 1:].tolist()  # without the symbol with which it starts
+        if EOS in tokens:
+            tokens = tokens[: tokens.index(EOS)]
+        outputs.append(tokens)
+
+    def logits(source: Tensor, target_in: Tensor) -> Tensor:
+        computed: Tensor = marian(source, decoder_input_ids=target_in).logits
+        return computed
+
+    log_probabilities = comparison.log_probabilities(comparison.outputs, logits)
     return [
         f"ids: those of {len(samples)} lines are equal",
         *comparison.report(log_probabilities, outputs),
