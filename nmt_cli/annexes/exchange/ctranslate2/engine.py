@@ -1,6 +1,4 @@
-"""The engine ctranslate2: search by CTranslate2, in a model that `nmt export --to ctranslate2`
-wrote.
-"""
+"""The engine ctranslate2: search by CTranslate2 in an export of `nmt export --to ctranslate2`."""
 
 from __future__ import annotations
 
@@ -11,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ctranslate2
 import torch
@@ -35,7 +32,7 @@ from nmt_cli.task import Task
 FORMAT = "ctranslate2"
 # Rows of an export's tables of positions: the longest source and the longest output, with EOS.
 POSITIONS = 2048
-AHEAD = 2  # batches that are started for each thread; an interruption waits for them
+AHEAD = 2  # batches that are started for each thread. An interruption waits for them.
 
 Ids = Sequence[int]
 
@@ -48,26 +45,32 @@ def load(loading: Loading) -> CTranslate2Engine:
     """
     if len(loading.checkpoints) != 1:
         raise UsageError("CTranslate2 cannot be used with an ensemble: give one checkpoint")
-    (path,), device = loading.checkpoints, loading.device
-    folder = path if record_of(path).get("format") == FORMAT else kept_export(path, loading.say)
+    (path,) = loading.checkpoints
+    folder = path
+    if record_of(path).get("format") != FORMAT:
+        folder = kept_export(path, loading.say)
     task = checkpoint.load_task(folder / checkpoint.TASK)
-    threads = default_workers(device) if loading.workers is None else loading.workers
-    dtype = "float32" if loading.dtype == "auto" else loading.dtype
+    threads = loading.workers
+    if threads is None:
+        threads = default_workers(loading.device)
+    dtype = loading.dtype
+    if dtype == "auto":
+        dtype = "float32"
     if loading.options.settings(task).beam > 1:
-        # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers
-        # no other order.
+        # CTranslate2 leaves out forbidden tokens before its softmax, and nmt after it. CTranslate2
+        # offers no other order.
         loading.say(
             "CTranslate2's beam search ranks by length^alpha, and without the probability of the "
-            "unknown word, so a "
-            "few outputs may differ from nmt's own, and many where the vocabulary lacks words of "
-            "the text"
+            "unknown word, so a few outputs may differ from nmt's own, and many where the "
+            "vocabulary lacks words of the text"
         )
-    return load_engine(folder, task, device, dtype, threads, loading.scores)
+    return load_engine(folder, task, loading.device, dtype, threads, loading.scores)
 
 
 def kept_export(path: Path, say: Callable[[str], None]) -> Path:
-    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write
-    it if it is not.
+    """Return the export beside a checkpoint, or beside a run's newest checkpoint.
+
+    If there is none, it is written.
 
     Raises:
         UsageError: it cannot be written there, or `path` is another export.
@@ -85,8 +88,8 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
         if not os.access(folder.parent, os.W_OK):
             raise UsageError(
                 f"{folder.parent}: cannot be written, and the export of a checkpoint is kept "
-                "there. Export it to "
-                f"another place: {command_line('export', folder, '--to', FORMAT, '--out', 'DIR')}"
+                "there. Export it to another place: "
+                f"{command_line('export', folder, '--to', FORMAT, '--out', 'DIR')}"
             )
         say(f"exporting to {place}, which is kept")
         write_export(folder, FORMAT, place, overwrite=True, say=say)
@@ -99,9 +102,9 @@ def tokens_of(task: Task) -> tuple[list[str], list[str]]:
     Raises:
         UsageError: a token is twice in a vocabulary.
     """
-    first = len(SPECIAL_SYMBOLS)
-    source = [*SPECIAL_SYMBOLS, *task.source_tokens(range(task.source_vocabulary_size))[first:]]
-    target = [*SPECIAL_SYMBOLS, *task.target_tokens(range(task.target_vocabulary_size))[first:]]
+    special = list(SPECIAL_SYMBOLS)
+    source = special + task.source_tokens(range(task.source_vocabulary_size))[len(special) :]
+    target = special + task.target_tokens(range(task.target_vocabulary_size))[len(special) :]
     for side, tokens in (("source", source), ("target", target)):
         token, count = Counter(tokens).most_common(1)[0]
         if count > 1:
@@ -140,7 +143,7 @@ class _Output:
     """An output of CTranslate2."""
 
     ids: list[int]  # without EOS
-    ended: bool  # by EOS; else it was cut at its limit
+    ended: bool  # by EOS. Otherwise it was cut at its limit.
     score: float
     token_scores: list[float] = field(default_factory=list)
 
@@ -149,13 +152,20 @@ class _Output:
         return not self.ended, -self.score
 
 
+class _Started(NamedTuple):
+    """A batch that CTranslate2 translates in one of its threads."""
+
+    requests: Sequence[Request]
+    results: list[Any]
+
+
 @dataclass(frozen=True)
 class CTranslate2Engine:
     """An `Engine`.
 
     With `scores`, the scores of outputs and of their tokens are computed in another pass over them.
-    Without, there are no token scores, and the scores leave out what the search did not allow, such
-    as the unknown word.
+    Without, there are no token scores, and the scores leave out the tokens that the search did not
+    allow, such as the unknown word.
     """
 
     task: Task
@@ -190,42 +200,43 @@ class CTranslate2Engine:
     ) -> Iterator[list[list[Hypothesis]]]:
         """See `Engine`.
 
-        CTranslate2 divides a log-probability by length^alpha during the search. Of the hypotheses
-        that it found, the best by the penalty of section 6.1 are returned, as `beam_search` orders
-        them.
+        CTranslate2 divides a log-probability by length^alpha during the search. Of its hypotheses,
+        the best by the penalty of section 6.1 are returned, as `beam_search` orders them.
         """
-        started: deque[tuple[Sequence[Request], list[Any]]] = deque()
-        for requests in batches:
-            if any(request.prefix for request in requests):
-                raise UsageError("prefixes cannot be used with --engine ctranslate2")
-            batch = [
-                request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests
-            ]
-            started.append((batch, self._start(batch, search, options.get("no_repeat_ngram") or 0)))
+        started: deque[_Started] = deque()
+        no_repeat_ngram = options.get("no_repeat_ngram") or 0
+        for batch in batches:
+            requests = []
+            for request in batch:
+                if request.prefix:
+                    raise UsageError("prefixes cannot be used with --engine ctranslate2")
+                limit = min(request.limit, POSITIONS - 1)
+                requests.append(request._replace(limit=limit))
+            started.append(self._start(requests, search, no_repeat_ngram))
             if len(started) > AHEAD * self.parallel:
-                yield self._finish(*started.popleft(), search)
+                yield self._finish(started.popleft(), search)
         while started:
-            yield self._finish(*started.popleft(), search)
+            yield self._finish(started.popleft(), search)
 
     def log_probabilities(
         self, sources: Sequence[Ids], targets: Sequence[Ids]
     ) -> list[list[float]]:
         """Return the log-probability of each token of each target, and of EOS after them."""
+        source_words = [_words(self.source_tokens, ids) for ids in sources]
+        target_words = [_words(self.target_tokens, ids) for ids in targets]
         with _named_errors():
-            results = self.translator.score_batch(
-                [_words(self.source_tokens, ids) for ids in sources],
-                [_words(self.target_tokens, ids) for ids in targets],
-                max_input_length=0,
-            )
+            results = self.translator.score_batch(source_words, target_words, max_input_length=0)
         return [result.log_probs for result in results]
 
     def _start(
-        self, batch: Sequence[Request], search: SearchSettings, no_repeat_ngram: int
-    ) -> list[Any]:
-        """Have CTranslate2 translate a batch in one of its threads; return the results to come."""
-        longest = max(request.limit for request in batch) + 1  # EOS
-        results: list[Any] = self.translator.translate_batch(
-            [_words(self.source_tokens, request.ids) for request in batch],
+        self, requests: Sequence[Request], search: SearchSettings, no_repeat_ngram: int
+    ) -> _Started:
+        longest = max(request.limit for request in requests) + 1  # EOS
+        never = [SPECIAL_SYMBOLS[PAD], SPECIAL_SYMBOLS[BOS]]
+        if search.never_generated > 0:
+            never += self.target_tokens[-search.never_generated :]
+        results = self.translator.translate_batch(
+            [_words(self.source_tokens, request.ids) for request in requests],
             asynchronous=True,
             beam_size=search.beam,
             num_hypotheses=search.beam,
@@ -234,68 +245,64 @@ class CTranslate2Engine:
             max_decoding_length=longest,
             no_repeat_ngram_size=no_repeat_ngram,
             disable_unk=not search.unknown,
-            suppress_sequences=[
-                [SPECIAL_SYMBOLS[PAD]],
-                [SPECIAL_SYMBOLS[BOS]],
-                *self._never(search),
-            ],
+            suppress_sequences=[[token] for token in never],
             max_input_length=0,
             return_end_token=True,
             return_scores=True,
         )
-        return results
+        return _Started(requests, results)
 
-    def _finish(
-        self, batch: Sequence[Request], results: list[Any], search: SearchSettings
-    ) -> list[list[Hypothesis]]:
-        """Wait for the results of a batch; return its outputs."""
+    def _finish(self, batch: _Started, search: SearchSettings) -> list[list[Hypothesis]]:
+        """Wait for the results of a batch, and return its outputs."""
         with _named_errors():
-            finished = [result.result() for result in results]
-        rows = [
-            self._best(request, result, search)
-            for request, result in zip(batch, finished, strict=True)
-        ]
+            results = [result.result() for result in batch.results]
+        rows = []
+        for request, result in zip(batch.requests, results, strict=True):
+            rows.append(self._best(request, result, search))
         if self.scores:
-            self._score(batch, rows, search.alpha)
-        return [
-            [Hypothesis(output.ids, output.score, output.token_scores) for output in row]
-            for row in rows
-        ]
+            self._score(batch.requests, rows, search.alpha)
+        hypotheses = []
+        for row in rows:
+            hypotheses.append([Hypothesis(o.ids, o.score, o.token_scores) for o in row])
+        return hypotheses
 
     def _best(self, request: Request, result: Any, search: SearchSettings) -> list[_Output]:
         """Return the `nbest` best outputs of a result.
 
-        There are fewer if some that were cut are the same: CTranslate2 searches up to the largest
-        limit of the batch.
+        There are fewer if outputs that were cut are the same: CTranslate2 searches up to the
+        largest limit of the batch.
         """
         outputs = []
         for words, score in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._ids[word] for word in words]
-            ended = ids[-1] == EOS and len(ids) <= request.limit + 1
-            score = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
-            outputs.append(_Output(ids[:-1] if ended else ids[: request.limit], ended, score))
+            length = len(ids)
+            score = score * length**search.alpha / _penalty(length, search.alpha)
+            if ids[-1] == EOS and length <= request.limit + 1:
+                outputs.append(_Output(ids[:-1], True, score))
+            else:
+                outputs.append(_Output(ids[: request.limit], False, score))
         best: dict[tuple[int, ...], _Output] = {}
         for output in sorted(outputs, key=_Output.order):
             best.setdefault(tuple(output.ids), output)
         return [*best.values()][: search.nbest]
 
-    def _score(self, batch: Sequence[Request], rows: list[list[_Output]], alpha: float) -> None:
-        """Set the scores of the outputs of each sentence, and sort them by these."""
-        sources = [request.ids for request, row in zip(batch, rows, strict=True) for _ in row]
-        scores = self.log_probabilities(sources, [output.ids for row in rows for output in row])
-        for output, token_scores in zip(chain.from_iterable(rows), scores, strict=True):
-            output.token_scores = token_scores if output.ended else token_scores[:-1]
-            output.score = math.fsum(output.token_scores) / _penalty(
-                len(output.token_scores), alpha
-            )
+    def _score(
+        self, requests: Sequence[Request], rows: Sequence[list[_Output]], alpha: float
+    ) -> None:
+        """Set the scores of the outputs of each sentence, and sort the outputs by them."""
+        sources = []
+        outputs = []
+        for request, row in zip(requests, rows, strict=True):
+            sources += [request.ids] * len(row)
+            outputs += row
+        scores = self.log_probabilities(sources, [output.ids for output in outputs])
+        for output, token_scores in zip(outputs, scores, strict=True):
+            if not output.ended:
+                token_scores = token_scores[:-1]  # without EOS
+            output.token_scores = token_scores
+            output.score = math.fsum(token_scores) / _penalty(len(token_scores), alpha)
         for row in rows:
             row.sort(key=_Output.order)
-
-    def _never(self, search: SearchSettings) -> list[list[str]]:
-        return [
-            [token]
-            for token in self.target_tokens[len(self.target_tokens) - search.never_generated :]
-        ]
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -312,7 +319,7 @@ def _penalty(length: int, alpha: float) -> float:
 
 @contextmanager
 def _named_errors() -> Iterator[None]:
-    """Say of CTranslate2's errors that they are its own."""
+    """Name CTranslate2 in its errors."""
     try:
         yield
     except (RuntimeError, ValueError) as error:

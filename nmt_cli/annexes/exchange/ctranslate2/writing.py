@@ -1,4 +1,4 @@
-"""CTranslate2: a Transformer as its `TransformerSpec`, whose layers compute what ours do.
+"""CTranslate2: a Transformer as a `TransformerSpec`, whose layers compute the same as ours.
 
 Attention without biases and tables of positions are part of that specification, so the weights go
 as they are. Queries, keys and values of the same input are one matrix.
@@ -7,7 +7,6 @@ as they are. Queries, keys and values of the same input are one matrix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
-# Of a layer: by CTranslate2's name the modules here whose outputs stand side by side there.
+# For each product or norm of a layer in CTranslate2, our modules, whose outputs stand side by side.
 _MODULES = {
     "self_attention/linear_0": ["self_attention.w_q", "self_attention.w_k", "self_attention.w_v"],
     "self_attention/linear_1": ["self_attention.w_o"],
@@ -70,7 +69,9 @@ def export(
     if quantization != "float32":
         write(transformer, task, folder, quantization)
         outputs = _greedy(_engine(folder, task), comparison)
-        equal = sum(map(eq, outputs, comparison.outputs))
+        equal = 0
+        for output, float32_output in zip(outputs, comparison.outputs, strict=True):
+            equal += output == float32_output
         report.append(
             f"greedy outputs with weights in {quantization}: {equal} of {len(outputs)} equal"
         )
@@ -82,15 +83,15 @@ def _engine(folder: Path, task: Task) -> CTranslate2Engine:
 
 
 def _greedy(engine: CTranslate2Engine, comparison: Comparison) -> list[list[int]]:
-    requests = map(Request, comparison.sources, comparison.limits)
-    (found,) = engine.search([[*requests]], SearchSettings(beam=1), TranslateOptions())
-    return [best[0].tokens for best in found]
+    batch = []
+    for ids, limit in zip(comparison.sources, comparison.limits, strict=True):
+        batch.append(Request(ids, limit))
+    (outputs,) = engine.search([batch], SearchSettings(beam=1), TranslateOptions())
+    return [best.tokens for (best,) in outputs]
 
 
 def write(model: Transformer, task: Task, folder: Path, quantization: str = "float32") -> None:
-    """Write the model and its vocabularies to the existing directory `folder`, as CTranslate2 reads
-    them.
-    """
+    """Write the model and its vocabularies to the existing directory `folder`."""
     spec = converted(model)
     source_tokens, target_tokens = tokens_of(task)
     spec.register_source_vocabulary(source_tokens)
@@ -123,9 +124,9 @@ def converted(model: Transformer) -> TransformerSpec:
         _set(spec.encoder.layer_norm, model.encoder_norm)
         _set(spec.decoder.layer_norm, model.decoder_norm)
     spec.config.add_source_eos = True
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
-        SPECIAL_SYMBOLS[i] for i in (UNK, BOS, EOS)
-    )
+    spec.config.unk_token = SPECIAL_SYMBOLS[UNK]
+    spec.config.bos_token = SPECIAL_SYMBOLS[BOS]
+    spec.config.eos_token = SPECIAL_SYMBOLS[EOS]
     spec.config.decoder_start_token = SPECIAL_SYMBOLS[BOS]
     spec.config.layer_norm_epsilon = model.encoder[0].around_feed_forward.norm.eps
     return spec
@@ -134,21 +135,21 @@ def converted(model: Transformer) -> TransformerSpec:
 def _set_layers(specs: Sequence[LayerSpec], layers: Iterable[nn.Module]) -> None:
     for spec, layer in zip(specs, layers, strict=True):
         modules = dict(layer.named_modules())
-        for name, ours in _MODULES.items():
-            if ours[0] in modules:  # an encoder has no cross-attention
-                _set(index_spec(spec, name), *(modules[module] for module in ours))
+        for name, our_names in _MODULES.items():
+            parts = [modules[our_name] for our_name in our_names if our_name in modules]
+            if parts:  # an encoder has no cross-attention
+                _set(index_spec(spec, name), *parts)
 
 
 def _set(spec: LayerSpec, *modules: Any) -> None:
-    """Set a normalisation, or a product whose outputs are those of `modules`, side by side."""
+    """Set a normalisation, or a product with the outputs of `modules` side by side."""
     weight = np.concatenate([_array(module.weight) for module in modules])
-    bias = (
-        None
-        if modules[0].bias is None
-        else np.concatenate([_array(module.bias) for module in modules])
-    )
+    bias = None
+    if modules[0].bias is not None:
+        bias = np.concatenate([_array(module.bias) for module in modules])
     if isinstance(modules[0], nn.LayerNorm):
-        spec.gamma, spec.beta = weight, bias
+        spec.gamma = weight
+        spec.beta = bias
     else:
         spec.weight = weight
         if bias is not None:

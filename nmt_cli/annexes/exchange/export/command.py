@@ -43,9 +43,13 @@ def export(options: ExportOptions) -> None:
     folder = locate(options.checkpoint)
     if folder != options.checkpoint:
         say(f"{options.checkpoint}: using {folder}")
-    to, quantization = options.to, options.quantization
     write_export(
-        folder, to, options.out, quantization=quantization, overwrite=options.overwrite, say=say
+        folder,
+        options.to,
+        options.out,
+        quantization=options.quantization,
+        overwrite=options.overwrite,
+        say=say,
     )
     say(f"exported {folder} to {options.out}")
 

@@ -1,16 +1,21 @@
-"""The formats of `nmt export`: entry points of the group `nmt.formats`, modules with a function of
-this signature:
+"""The formats of `nmt export`: entry points of the group `nmt.formats`.
 
-    def export( model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization:
-        str = "float32"
+A format is a module with this function:
+
+    def export(
+        model: nn.Module,
+        task: Task,
+        samples: Sequence[str],
+        folder: Path,
+        quantization: str = "float32",
     ) -> Sequence[str]
 
 It writes the model, in evaluation mode on the CPU, and what the other program needs of the task
-into the existing directory `folder`, where `task/` is ours; loads that there; compares
-log-probabilities and outputs of `samples`, source lines, with ours; and returns the lines that
-report the comparison. The comparison is in float32; `quantization` is the type of the weights that
-are then left in the directory. It raises UsageError if the program cannot express the model, and
-CheckpointError if the two differ; nothing is then left of the export.
+into the existing directory `folder`, where `task/` is ours. It loads the directory in the other
+program, compares log-probabilities and outputs of `samples`, source lines, with ours, and returns
+lines that report the comparison. The comparison is in float32. `quantization` is the type of the
+weights that are then left in the directory. It raises UsageError if the program cannot express the
+model, and CheckpointError if the two differ. Nothing is then left of the export.
 
 The module imports the program's package at its top. The extra that installs it has the name of the
 format.
@@ -30,7 +35,11 @@ QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")
 
 
 def module_of(to: str) -> ModuleType:
-    """Import the module of a format; raise UsageError if a package that it needs is not installed."""
+    """Import the module of a format.
+
+    Raises:
+        UsageError: a package that it needs is not installed.
+    """
     try:
         module: ModuleType = FORMATS[to].load()
     except ModuleNotFoundError as error:

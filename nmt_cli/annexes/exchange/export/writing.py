@@ -17,7 +17,7 @@ from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.task import Task
 
 LINES = 32  # to check an export on
-RECORD = checkpoint.EXPORT  # says what an export is, of which checkpoint, and names its files
+RECORD = checkpoint.EXPORT  # the file with the format, the checkpoint and the names of files
 
 
 def write_export(
@@ -29,8 +29,9 @@ def write_export(
     overwrite: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> None:
-    """Write the checkpoint `folder` in the format `to` as the directory `out`, with its task;
-    nothing on an error.
+    """Write the checkpoint `folder` in the format `to` as the directory `out`, with its task.
+
+    On an error nothing is written.
 
     Raises:
         UsageError: `out` is in use, the format's package is missing, or the format cannot express
@@ -38,22 +39,22 @@ def write_export(
         CheckpointError: the checkpoint is damaged, or the other program computes something else.
     """
     convert = module_of(to).export
-    recorded = record_of(out).get("files")
-    # Of a damaged record: none.
-    files = [str(name) for name in recorded] if isinstance(recorded, list) else []
-    with staged(out, overwrite=overwrite, ours=files, marker=RECORD) as aside:
+    old_files = record_of(out).get("files")
+    if not isinstance(old_files, list):  # there is no record, or it is damaged
+        old_files = []
+    old_files = [str(name) for name in old_files]
+    with staged(out, overwrite=overwrite, ours=old_files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples = sample_lines(task)
         report = convert(model, task, samples, aside, quantization)
         (aside / checkpoint.TASK).mkdir()
         task.save(aside / checkpoint.TASK)
+        files = {path.name for path in aside.iterdir() if not path.name.startswith(".")}
         record = {
             "format": to,
             "nmt": __version__,
             "checkpoint": fingerprint_of(folder),
-            "files": sorted(
-                {path.name for path in aside.iterdir() if not path.name.startswith(".")} | {RECORD}
-            ),
+            "files": sorted(files | {RECORD}),
         }
         write_object(aside / RECORD, record)
     say(f"checked on {len(samples)} lines made of random entries of the vocabulary:")
@@ -64,22 +65,23 @@ def write_export(
 def sample_lines(task: Task) -> list[str]:
     """Return source lines made of random entries of the vocabulary, the same at every call."""
     entries = range(len(SPECIAL_SYMBOLS), task.source_vocabulary_size)
+    has_spaces = any(SPACE in token for token in task.source_tokens(entries))
     draw = random.Random(1)
-    rows = [task.source_tokens(draw.choices(entries, k=draw.randint(1, 30))) for _ in range(LINES)]
-    subwords = any(SPACE in token for token in task.source_tokens(entries))
-    lines = [
-        ("".join(row).replace(SPACE, " ") if subwords else " ".join(row)).strip() for row in rows
-    ]
+    lines = []
+    for _ in range(LINES):
+        tokens = task.source_tokens(draw.choices(entries, k=draw.randint(1, 30)))
+        line = "".join(tokens).replace(SPACE, " ") if has_spaces else " ".join(tokens)
+        lines.append(line.strip())
     return [line for line in lines if task.encode_source(line)]
 
 
 def fingerprint_of(folder: Path) -> str:
-    """Return what changes whenever a file of the checkpoint `folder` does."""
+    """Return a fingerprint of all files of the checkpoint `folder`."""
     return fingerprint(folder / checkpoint.CHECKSUMS)
 
 
 def record_of(out: Path) -> dict[str, Any]:
-    """Return the record of the export `out`; empty if it is no export."""
+    """Return the record of the export `out`, or {} if it is no export."""
     try:
         return read_object(out / RECORD, DataError, "")
     except DataError:

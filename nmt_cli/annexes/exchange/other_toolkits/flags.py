@@ -11,29 +11,31 @@ from pathlib import Path
 
 
 def answers(table: str) -> dict[str, str]:
-    """Return the answers of a table by the flag, without its leading hyphens and with hyphens for
-    underscores.
-    """
+    """Return the answers of a table by the flag, such as max-tokens for --max_tokens."""
     header, *rows = [line.split("\t") for line in table.splitlines()]
-    programs: dict[str, dict[str, list[str]]] = {}  # by flag and answer
+    programs_of: dict[str, dict[str, list[str]]] = {}  # by flag and answer
     for answer, *cells in rows:
         for program, cell in zip(header[1:], cells, strict=True):
             for flag in cell.split():
-                plain = flag.lstrip("-").replace("_", "-")
-                programs.setdefault(plain, {}).setdefault(answer, []).append(program)
-    return {flag: _joined(of_flag) for flag, of_flag in programs.items()}
+                name = flag.lstrip("-").replace("_", "-")
+                programs = programs_of.setdefault(name, {}).setdefault(answer, [])
+                programs.append(program)
+    return {name: _hint(programs_by_answer) for name, programs_by_answer in programs_of.items()}
 
 
-def _joined(programs: dict[str, list[str]]) -> str:
-    """Return the only answer, or what each program means by the flag."""
-    texts = {answer: f"use {answer}" if answer[0] in "-`" else answer for answer in programs}
-    if len(texts) == 1:
-        return "".join(texts.values())
-    return "; ".join(f"{', '.join(programs[answer])}: {text}" for answer, text in texts.items())
+def _hint(programs_by_answer: dict[str, list[str]]) -> str:
+    """Return the only answer, or the answer for each program."""
+    hints = []
+    for answer, programs in programs_by_answer.items():
+        hint = f"use {answer}" if answer[0] in "-`" else answer
+        if len(programs_by_answer) == 1:
+            return hint
+        hints.append(f"{', '.join(programs)}: {hint}")
+    return "; ".join(hints)
 
 
+# For a flag that belongs to another command, the first one of these.
 COMMANDS = ("translate", "prepare", "train", "score", "average")
-"""For a flag that belongs to another command, the first one of these."""
 HINTS = {
     name: answers((Path(__file__).parent / f"{name}.tsv").read_text(encoding="utf-8"))
     for name in COMMANDS
