@@ -25,12 +25,11 @@ from rich.progress import wrap_file
 from nmt_cli.errors import DataError
 
 ATTEMPTS = 5
+# In place of a checksum that is not published. It is recorded after the first download and required
+# from then on.
 RECORDED = "recorded"
-"""In place of a checksum that is not published: it is recorded after the first download and
-required from then on.
-"""
+# The errors of reading a damaged archive.
 DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
-"""The errors of reading a damaged archive."""
 Reader = Callable[[str, IO[bytes]], None]  # of a text file: its name and content
 
 
@@ -52,39 +51,44 @@ class Archive:
 
 def recorded(record: Path) -> dict[str, str]:
     """Return the SHA-256 by URL of the archives without a published checksum."""
-    lines = record.read_text(encoding="utf-8").split("\n")[:-1] if record.exists() else []
-    return {url: value for value, _, url in (line.partition("  ") for line in lines)}
+    checksums: dict[str, str] = {}
+    if record.exists():
+        for line in record.read_text(encoding="utf-8").split("\n")[:-1]:
+            checksum, _, url = line.partition("  ")
+            checksums[url] = checksum
+    return checksums
 
 
 def check(path: Path, archive: Archive, record: Path) -> None:
-    """Raise DataError unless the file has the archive's checksum; record an unpublished one, if it
-    is an archive.
+    """Check the checksum of a file. A checksum that is not published is recorded.
+
+    Raises:
+        DataError: the checksum is another one, or the file is no archive.
     """
     kind, _, expected = archive.checksum.partition(":")
     remedy = ""
     if archive.checksum == RECORDED:
-        kind, expected = "sha256", recorded(record).get(archive.url, "")
+        kind = "sha256"
+        expected = recorded(record).get(archive.url, "")
         remedy = f", as recorded in {record} (if that is wrong, remove the line)"
     with path.open("rb") as file:
-        begin = file.read(40)  # shown, since the file may be an error page
+        beginning = file.read(40)  # shown, since the file may be an error page
         file.seek(0)
-        found = hashlib.file_digest(file, kind).hexdigest()
-    if expected:
-        problem = (
-            "" if found == expected else f"its {kind} is {found}, but must be {expected}{remedy}"
-        )
-    else:
+        checksum = hashlib.file_digest(file, kind).hexdigest()
+    problem = ""
+    if not expected:
         problem = damage(path)
+    elif checksum != expected:
+        problem = f"its {kind} is {checksum}, but must be {expected}{remedy}"
     if problem:
         raise DataError(
-            f"{path}: {problem}. It has {path.stat().st_size:,} bytes and begins with {begin!r}. "
-            "The archive is "
-            f"{archive.url}; other sources: --local, NMT_MIRROR"
+            f"{path}: {problem}. It has {path.stat().st_size:,} bytes and begins with "
+            f"{beginning!r}. The archive is {archive.url}; other sources: --local, NMT_MIRROR"
         )
-    say(f"  {archive.name}: {kind} {found}")
+    say(f"  {archive.name}: {kind} {checksum}")
     if not expected:
         with record.open("a", encoding="utf-8") as file:
-            file.write(f"{found}  {archive.url}\n")
+            file.write(f"{checksum}  {archive.url}\n")
         say(
             f"  {archive.name}: no checksum is published; recorded in {record} and required from "
             "now on"
@@ -95,24 +99,27 @@ def damage(path: Path) -> str:
     """Return what is wrong with a tar archive, or an empty string."""
     try:
         with tarfile.open(path) as tar:
-            return "" if sum(1 for _ in tar) else "it is empty"
+            members = sum(1 for _ in tar)
     except DAMAGE as error:
         return f"it is not a whole archive ({error})"
+    if members == 0:
+        return "it is empty"
+    return ""
 
 
 def download(url: str, path: Path) -> None:
-    """Download `url`, from the mirrors of NMT_MIRROR if it is set; continue an interrupted
-    download, PATH.part.
+    """Download `url`, from the mirrors of NMT_MIRROR if it is set.
+
+    An interrupted download, PATH.part, goes on.
     """
     parts = urlsplit(url)
-    mirrors = [
-        mirror.rstrip("/") + parts.path for mirror in os.environ.get("NMT_MIRROR", "").split()
-    ]
+    mirrors = os.environ.get("NMT_MIRROR", "").split()
+    sources = [mirror.rstrip("/") + parts.path for mirror in mirrors]
     partial = path.with_name(path.name + ".part")
     problem = ""
     for attempt in range(ATTEMPTS):
         final = True  # whether no server may answer otherwise later
-        for source in mirrors or [url]:
+        for source in sources or [url]:
             try:
                 download_once(source, partial)
             except (OSError, ValueError) as error:
@@ -127,14 +134,18 @@ def download(url: str, path: Path) -> None:
         time.sleep(2**attempt)
     raise DataError(
         f"cannot download {url}: {problem}. Put {path.name} into a directory and pass it with "
-        "--local, or set "
-        f"NMT_MIRROR=https://HOST, a mirror of {parts.scheme}://{parts.netloc}"
+        f"--local, or set NMT_MIRROR=https://HOST, a mirror of {parts.scheme}://{parts.netloc}"
     )
 
 
 def download_once(url: str, part: Path) -> None:
-    begun = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={begun}-"} if begun else {})
+    headers = {}
+    start = 0
+    if part.exists():
+        start = part.stat().st_size
+    if start > 0:
+        headers["Range"] = f"bytes={start}-"
+    request = urllib.request.Request(url, headers=headers)
     try:
         response = urllib.request.urlopen(request, timeout=60)
     except urllib.error.HTTPError as error:
@@ -142,12 +153,14 @@ def download_once(url: str, part: Path) -> None:
             return
         raise
     size = int(response.headers.get("Content-Length", 0))
-    begun = begun if response.status == 206 else 0  # a server without ranges sends the whole file
+    if response.status != 206:  # a server without ranges sends the whole file
+        start = 0
     shown = wrap_file(response, size, description=url, console=Console(stderr=True))
-    with response, part.open("ab" if begun else "wb") as file, shown as content:
+    with response, part.open("ab" if start > 0 else "wb") as file, shown as content:
         shutil.copyfileobj(content, file)
-    if part.stat().st_size < begun + size:
-        raise OSError(f"the connection ended after {part.stat().st_size - begun} of {size} bytes")
+    received = part.stat().st_size - start
+    if received < size:
+        raise OSError(f"the connection ended after {received} of {size} bytes")
 
 
 def fetch(archive: Archive, folder: Path, record: Path, local: Path | None) -> bool:
@@ -179,10 +192,9 @@ def fetch(archive: Archive, folder: Path, record: Path, local: Path | None) -> b
 
 
 def read_members(archive: Path, members: Mapping[str, Reader]) -> None:
-    """Pass the named members of a tar archive to their functions, in one pass; a .gz inside is
-    unpacked.
+    """Pass the named members of a tar archive to their functions, in one pass.
 
-    Names inside the archive never become paths on the disk.
+    A .gz inside is unpacked. Names inside the archive never become paths on the disk.
     """
     missing = set(members)
     try:
@@ -206,4 +218,6 @@ def read_members(archive: Path, members: Mapping[str, Reader]) -> None:
 
 def unpacked(name: str, file: IO[bytes]) -> IO[bytes]:
     """Return the content of a file, plain or .gz."""
-    return gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file  # type: ignore[return-value]
+    if name.endswith(".gz"):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    return file

@@ -1,5 +1,6 @@
-"""The names of numbers in two languages: a parallel corpus that needs no download, but `pip install
-num2words`.
+"""The names of numbers in two languages: a parallel corpus that needs no download.
+
+It needs the package num2words: pip install num2words.
 
     python recipes/number_names.py DIR en de [TRAIN VALID TEST]
 
@@ -20,7 +21,7 @@ from nmt_cli.errors import UsageError
 
 
 def name(n: int, language: str) -> str:
-    """Return the name of `n`; the English one is without commas and "and"."""
+    """Return the name of `n`. English names are without commas and "and"."""
     try:
         from num2words import num2words
     except ModuleNotFoundError:
@@ -31,32 +32,30 @@ def name(n: int, language: str) -> str:
         raise UsageError(f"num2words has no number names in {language!r}") from None
     if language == "de":
         return words.replace("einstausend", "eintausend")  # num2words writes einhunderteinstausend
-    return words.replace(",", "").replace(" and ", " ") if language == "en" else words
+    if language == "en":
+        return words.replace(",", "").replace(" and ", " ")
+    return words
 
 
 def draw(count: int, seed: int, digits: int = 6) -> list[int]:
-    """Return `count` different numbers of at most `digits` digits, in random order, the same for
-    the same seed.
+    """Return `count` different numbers of at most `digits` digits, in random order.
 
-    All numbers with at most two significant digits are among them. Other numbers are drawn evenly
-    from each length.
+    They are the same for the same seed. All numbers with at most two significant digits are among
+    them. Other numbers are drawn evenly from each length.
     """
-    drawn = {
-        n * 10**zeros for zeros in range(digits) for n in range(100) if n * 10**zeros < 10**digits
-    }
+    drawn: set[int] = set()
+    for zeros in range(digits):
+        drawn.update(n * 10**zeros for n in range(100) if n * 10**zeros < 10**digits)
     if not len(drawn) <= count <= 10**digits:
         raise UsageError(
             f"cannot draw {count} numbers of up to {digits} digits: the limits are {len(drawn)} "
             f"and {10**digits}"
         )
     generator = random.Random(seed)
-    ranges = [
-        range(0 if length == 1 else 10 ** (length - 1), 10**length)
-        for length in range(1, digits + 1)
-    ]
-    for position, numbers in enumerate(ranges):
-        fresh = [n for n in numbers if n not in drawn]
-        share = (count - len(drawn)) // (len(ranges) - position)
+    for length in range(1, digits + 1):
+        # Numbers of one digit are all drawn: 0 is among them.
+        fresh = [n for n in range(10 ** (length - 1), 10**length) if n not in drawn]
+        share = (count - len(drawn)) // (digits + 1 - length)
         drawn.update(generator.sample(fresh, min(share, len(fresh))))
     shuffled = sorted(drawn)
     generator.shuffle(shuffled)
@@ -68,9 +67,8 @@ def significant_digits(n: int) -> int:
     return len(str(n).rstrip("0"))
 
 
+# How often a number occurs in the training text, by its significant digits: once if it has more.
 _REPEATS = {0: 300, 1: 60, 2: 8}
-"""How often a number occurs in the training text, by its significant digits; once if it has more.
-"""
 
 
 def split(numbers: Sequence[int], valid: int, test: int) -> dict[str, list[int]]:
@@ -81,9 +79,10 @@ def split(numbers: Sequence[int], valid: int, test: int) -> dict[str, list[int]]
     """
     held_out = [n for n in numbers if n >= 100 and significant_digits(n) > 1][: valid + test]
     hidden = set(held_out)
-    train = [
-        n for n in numbers if n not in hidden for _ in range(_REPEATS.get(significant_digits(n), 1))
-    ]
+    train = []
+    for n in numbers:
+        if n not in hidden:
+            train += [n] * _REPEATS.get(significant_digits(n), 1)
     return {"train": train, "valid": held_out[:valid], "test": held_out[valid:]}
 
 
@@ -96,20 +95,18 @@ def write_corpus(
     test: int = 1000,
     seed: int = 1,
 ) -> None:
-    """Write OUT/{train,valid,test}.{source,target}, one name a line, with the given counts of
-    different numbers.
-    """
+    """Write OUT/{train,valid,test}.{source,target}, with so many different numbers, one a line."""
     parts = split(draw(train + valid + test, seed), valid, test)
     if len(parts["test"]) < test or source == target:
         raise UsageError(
             f"{train + valid + test} numbers are too few to hold out {valid + test}, or the "
             "languages are one"
         )
-    texts = {
-        f"{part}.{language}": "".join(f"{name(n, language)}\n" for n in numbers)
-        for part, numbers in parts.items()
-        for language in (source, target)
-    }
+    texts = {}
+    for part, numbers in parts.items():
+        for language in (source, target):
+            lines = [f"{name(n, language)}\n" for n in numbers]
+            texts[f"{part}.{language}"] = "".join(lines)
     out.mkdir(parents=True, exist_ok=True)
     for file_name, text in texts.items():
         (out / file_name).write_text(text, encoding="utf-8", newline="\n")

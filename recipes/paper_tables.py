@@ -37,12 +37,10 @@ MODELS = {
 
 
 class PaperPair(NamedTuple):
-    """A language pair of the paper's Table 2. `measure` is the metric of `nmt score` nearest to the
-    paper's BLEU.
-    """
+    """A language pair of the paper's Table 2."""
 
     name: str
-    measure: str
+    measure: str  # the metric of `nmt score` nearest to the paper's BLEU
     bleu: dict[str, float]
     perplexity: dict[str, float]
     vocabulary: int
@@ -65,14 +63,14 @@ PAIRS = {
         {},
         32_000,
         "41.8 for the big model is from its later version; the first one says 41.0. Parameters are "
-        "from its Table 3, "
-        "which is about English to German.",
+        "from its Table 3, which is about English to German.",
     ),
 }
 
 
 def last_perplexity(run: Path) -> float:
-    return next(reversed(perplexities(read_metrics(run))), math.nan)
+    values = perplexities(read_metrics(run))
+    return values[-1] if values else math.nan
 
 
 def parameters_of(run: Path) -> int:
@@ -80,7 +78,7 @@ def parameters_of(run: Path) -> int:
 
 
 def known(figures: Mapping[str, Any], name: str) -> float:
-    """Return a figure of a JSON object, NaN if it has none."""
+    """Return a figure of a JSON object, or NaN if it has none."""
     value = figures.get(name)
     return math.nan if value is None else float(value)
 
@@ -91,7 +89,12 @@ def scores_of(path: Path) -> dict[str, float]:
 
 def wmt14_rows(target: str, model: str, averaged: int) -> Iterator[list[str]]:
     """Yield the figures of all stages of a recipe for Table 2, in order."""
-    manifest, run, pair = read_json(Path("data/manifest.json")), Path(model) / "run", PAIRS[target]
+    pair = PAIRS[target]
+    paper = MODELS[model]
+    run = Path(model) / "run"
+    manifest = read_json(Path("data/manifest.json"))
+    summary = read_json(run / "summary.json")
+    metrics = read_metrics(run)
     for name, count in read_json(Path("text/counts.json")).items():
         yield row(f"lines, {name} ({count['split']})", count["expected"], count["lines"])
     train = manifest["splits"]["train"]
@@ -105,7 +108,6 @@ def wmt14_rows(target: str, model: str, averaged: int) -> Iterator[list[str]]:
     else:
         yield row("training pairs", 4.5e6, train["sentences"])
     yield row("vocabulary", pair.vocabulary, manifest["task"]["vocabularies"]["source"]["size"])
-    paper, summary, metrics = MODELS[model], read_json(run / "summary.json"), read_metrics(run)
     rate = summary.get("peak_learning_rate") or max(record["lr"] for record in metrics)
     yield row("parameters", paper.parameters, parameters_of(run))
     yield row("peak learning rate", paper.learning_rate, rate, ".2e")
@@ -128,12 +130,8 @@ def wmt14_rows(target: str, model: str, averaged: int) -> Iterator[list[str]]:
     )
     yield row("checkpoints averaged", paper.averaged, averaged)
     for metric, score in scores_of(Path(model) / "score.json").items():
-        yield row(
-            f"score, {metric}",
-            pair.bleu[model] if metric == pair.measure else math.nan,
-            score,
-            ".2f",
-        )
+        bleu = pair.bleu[model] if metric == pair.measure else math.nan
+        yield row(f"score, {metric}", bleu, score, ".2f")
 
 
 def row(name: str, paper: float, got: float, form: str = ",.0f") -> list[str]:
@@ -142,11 +140,8 @@ def row(name: str, paper: float, got: float, form: str = ",.0f") -> list[str]:
 
 def compared(paper: float, got: float, form: str) -> list[str]:
     """Return three cells: the paper, this run, the difference."""
-    return [
-        shown(paper, form),
-        shown(got, form),
-        "0" if got == paper else shown(got - paper, "+" + form),
-    ]
+    difference = "0" if got == paper else shown(got - paper, "+" + form)
+    return [shown(paper, form), shown(got, form), difference]
 
 
 def shown(value: float, form: str) -> str:
@@ -156,19 +151,19 @@ def shown(value: float, form: str) -> str:
 def spread(values: Sequence[float], form: str) -> str:
     """Return the mean and, of several values, their standard deviation: `38.10 ± 0.21`."""
     mean = statistics.fmean(values)
-    several = len(values) > 1 and not math.isnan(mean)
-    return shown(mean, form) + (f" ± {statistics.stdev(values):{form}}" if several else "")
+    if len(values) == 1 or math.isnan(mean):
+        return shown(mean, form)
+    return f"{mean:{form}} ± {statistics.stdev(values):{form}}"
 
 
 def runs_of(item: str) -> list[str]:
     """Return the directories of an item's runs, one for each seed: of `x*3`, x, x-2 and x-3."""
     name, _, seeds = item.partition("*")
-    return [name if seed == 1 else f"{name}-{seed}" for seed in range(1, int(seeds or 1) + 1)]
+    return [name, *(f"{name}-{seed}" for seed in range(2, int(seeds or 1) + 1))]
 
 
 def read_items(kind: str, names: Sequence[str], words: str) -> str:
-    """Return the items of a recipe for several models: "base E*2" is "base*1 E*2", E with two
-    seeds.
+    """Return the items of a recipe for several models: "base E*2" is "base*1 E*2".
 
     Raises:
         UsageError: a name is unknown or repeated, or a number of seeds is not positive.
@@ -188,7 +183,10 @@ def read_items(kind: str, names: Sequence[str], words: str) -> str:
 
 def main(_: str, target: str, model: str, averaged: str, note: str = "") -> None:
     pair = PAIRS[target]
-    print(f"WMT14 {pair.name}, {model} model.{' ' * bool(note)}{note}\n")
+    title = f"WMT14 {pair.name}, {model} model."
+    if note:
+        title += f" {note}"
+    print(f"{title}\n")
     rows = list(wmt14_rows(target, model, int(averaged)))
     print_table(["", "paper (lines: as published)", "this run", "difference"], rows)
     print(

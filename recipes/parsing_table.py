@@ -1,8 +1,7 @@
-"""The choice of the sweep and the final table of recipes/wsj_parsing.sh, which calls it in its
-output directory.
+"""The choice of the sweep and the final table of recipes/wsj_parsing.sh, in its output directory.
 
-parsing_table.py flags                       the flags of nmt train for the best point of the sweep
-parsing_table.py wsj|named|toy SEMI SMOKE    the paper's figures beside those of this run, in Markdown
+parsing_table.py flags                      the flags of nmt train for the best point of the sweep
+parsing_table.py wsj|named|toy SEMI SMOKE   the paper's figures beside this run's, in Markdown
 """
 
 from __future__ import annotations
@@ -16,27 +15,28 @@ from pathlib import Path
 from paper_tables import row
 from report import count_parameters, print_table, read_json, read_lines
 
+# Table 4, section 23 of the WSJ. The second is with 17 million trees that are not public.
 PAPERS_F1 = {"": 91.3, "semi-supervised": 92.7}
-"""Table 4, section 23 of the WSJ; the second with 17 million trees that are not public."""
 PAPERS_SUBWORDS = {"": 16_000, "semi-supervised": 32_000}
 
 
 def sweep() -> dict[str, float]:
     """Return the F1 on the dev set of every point, the best one first."""
-    f1 = {
-        path.parent.name: float(read_json(path)["f1"])
-        for path in sorted(Path("sweep").glob("*/dev.json"))
-    }
+    f1 = {}
+    for path in sorted(Path("sweep").glob("*/dev.json")):
+        f1[path.parent.name] = float(read_json(path)["f1"])
     return dict(sorted(f1.items(), key=lambda item: -item[1]))
 
 
-def chosen() -> list[str]:
+def chosen() -> tuple[str, str]:
     """Return the dropout and the learning rate scale of the best point."""
-    return re.split("dropout-|-scale-", next(iter(sweep())))[1:]
+    best, *_ = sweep()
+    _, dropout, scale = re.split("dropout-|-scale-", best)
+    return dropout, scale
 
 
 def rows(is_wsj: bool, semi: str) -> Iterator[list[str]]:
-    """Yield the rows of the table; the paper's column is filled for the WSJ only."""
+    """Yield the rows of the table. The paper's column is filled for the WSJ only."""
     for name in ("train", "dev", "test"):
         # Section 6.3 gives no other size.
         paper = "about 40,000" if is_wsj and name == "train" else ""
@@ -45,29 +45,22 @@ def rows(is_wsj: bool, semi: str) -> Iterator[list[str]]:
     yield row("subwords", PAPERS_SUBWORDS[semi] if is_wsj else math.nan, subwords)
     yield row("parameters", math.nan, count_parameters(Path("averaged/model.safetensors")))
     for stem in ("dev", "dev.constrained", "test", "test.constrained"):
-        name, found = stem.replace(".", ", "), read_json(Path(f"{stem}.json"))
-        known = PAPERS_F1[semi] if is_wsj and stem.startswith("test") else math.nan
-        yield row(f"{name}: F1", known, found["f1"], ".2f")
-        yield row(
-            f"{name}: F1, at most {found['cutoff_length']} words",
-            math.nan,
-            found["short"]["f1"],
-            ".2f",
-        )
-        yield row(f"{name}: recall", math.nan, found["recall"], ".2f")
-        yield row(f"{name}: precision", math.nan, found["precision"], ".2f")
-        yield row(f"{name}: complete match, %", math.nan, found["complete_match"], ".2f")
-        excluded = found["error_sentences"] + found["skipped_sentences"]
+        name = stem.replace(".", ", ")
+        scores = read_json(Path(f"{stem}.json"))
+        paper_f1 = PAPERS_F1[semi] if is_wsj and stem.startswith("test") else math.nan
+        short = f"{name}: F1, at most {scores['cutoff_length']} words"
+        excluded = scores["error_sentences"] + scores["skipped_sentences"]
+        yield row(f"{name}: F1", paper_f1, scores["f1"], ".2f")
+        yield row(short, math.nan, scores["short"]["f1"], ".2f")
+        yield row(f"{name}: recall", math.nan, scores["recall"], ".2f")
+        yield row(f"{name}: precision", math.nan, scores["precision"], ".2f")
+        yield row(f"{name}: complete match, %", math.nan, scores["complete_match"], ".2f")
         yield row(f"{name}: sentences excluded by EVALB", math.nan, excluded)
-        repaired = [
-            line for line in read_lines(Path(f"{stem}.log")) if line.startswith("repaired ")
-        ]
-        yield [
-            f"{name}: repairs",
-            "",
-            repaired[-1].removeprefix("repaired ") if repaired else "none",
-            "",
-        ]
+        repairs = "none"
+        for line in read_lines(Path(f"{stem}.log")):
+            if line.startswith("repaired "):
+                repairs = line.removeprefix("repaired ")
+        yield [f"{name}: repairs", "", repairs, ""]
 
 
 def main(kind: str, semi: str = "", smoke: str = "") -> None:
@@ -77,9 +70,8 @@ def main(kind: str, semi: str = "", smoke: str = "") -> None:
         return
     print_table(["", "paper", "this run", "difference"], list(rows(kind == "wsj", semi)))
     print(f"\nChosen on the dev set: dropout {dropout}, learning rate times {scale}.\n")
-    print_table(
-        ["sweep", "dev F1, greedy"], [[point, f"{f1:.2f}"] for point, f1 in sweep().items()]
-    )
+    points = [[point, f"{f1:.2f}"] for point, f1 in sweep().items()]
+    print_table(["sweep", "dev F1, greedy"], points)
     print("\nF1 is EVALB's with COLLINS.prm, with gold tags over the words.")
     if kind == "wsj":
         print(

@@ -1,10 +1,13 @@
-"""Table 2: the paper's figures beside those of the runs here. Markdown on standard output.
+"""Table 2: the paper's figures beside the figures of the runs here. Markdown on standard output.
 
-table2.py table full|small TARGET "SYSTEM*SEEDS ..." [NOTE]   the table, in the recipe's directory
-table2.py settings RUN AMOUNT [reward]  settings for nmt train --config: those of RUN, but AMOUNT
-long, with a rate that falls to zero; `reward`: to go on from RUN with the criterion expected_reward
-table2.py items full|small "LIST"       the systems of --systems as "SYSTEM*SEEDS ..."; without a list, all but MoE at
-                                        full size, and all but the big model at small size
+table2.py table full|small TARGET "SYSTEM*SEEDS ..." [NOTE]
+    the table, in the recipe's directory
+table2.py settings RUN AMOUNT [reward]
+    settings for nmt train --config: RUN's settings, but AMOUNT long, with a rate that falls to
+    zero. `reward`: to go on from RUN with the criterion expected_reward
+table2.py items full|small "LIST"
+    the systems of --systems as "SYSTEM*SEEDS ...". Without a list, all but MoE at full size, and
+    all but the big model at small size
 
 AMOUNT is a number of steps (400), minutes of training at RUN's speed (24m), or a share of RUN's
 steps (10%).
@@ -16,7 +19,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -62,19 +65,20 @@ ENSEMBLES = {
         "ConvS2S, ensemble", {"de": 26.36, "fr": 41.29}, {"de": 7.7e19, "fr": 1.2e21}
     ),
 }
-WARM_UP = 1 / 8
-"""Of the steps of a run with a budget."""
+WARM_UP = 1 / 8  # of the steps of a run with a budget
+# Checkpoints of a run with a budget that are averaged, so the least number of its steps.
 AVERAGED = 5
-"""Checkpoints of a run with a budget that are averaged, so the least number of its steps."""
+# The learning rate of the second stage, GNMT's RL, as a share of the first stage's.
 REWARD_RATE = 0.1
-"""The learning rate of the second stage, GNMT's RL, as a share of the first one's."""
 
 
 def items_of(names: str) -> list[str]:
     """Return the rows of single models: GNMT is followed by GNMT + RL."""
     items = []
     for item in names.split():
-        items += [item, item.replace("gnmt", "gnmt_rl")] if name_of(item) == "gnmt" else [item]
+        items.append(item)
+        if name_of(item) == "gnmt":
+            items.append(item.replace("gnmt", "gnmt_rl"))
     return items
 
 
@@ -84,27 +88,26 @@ def name_of(item: str) -> str:
 
 def stages_of(run: str) -> list[str]:
     """Return the trainings that made a model, in order."""
-    return [run.replace("gnmt_rl", "gnmt"), run] if "gnmt_rl" in run else [run]
+    if "gnmt_rl" in run:
+        return [run.replace("gnmt_rl", "gnmt"), run]
+    return [run]
 
 
 def total(run: str, figure: str) -> float:
-    """Return a figure of the summary, such as the FLOPs, added up over the trainings that made a
-    model.
-    """
-    return sum(
-        known(read_json(Path(stage) / "run" / "summary.json"), figure) for stage in stages_of(run)
-    )
+    """Return the sum of a figure, such as the FLOPs, over the trainings that made a model."""
+    summaries = [read_json(Path(stage) / "run" / "summary.json") for stage in stages_of(run)]
+    return sum(known(summary, figure) for summary in summaries)
 
 
 def speed_of(run: str, target: str) -> float:
     """Return the sentences a second of nmt translate."""
     log = Path(run) / f"test.{target}.log"
-    found = (
-        re.findall(r"([\d,.]+) sentences/s", log.read_text(encoding="utf-8"))
-        if log.exists()
-        else []
-    )
-    return float(found[-1].replace(",", "")) if found else math.nan
+    if not log.exists():
+        return math.nan
+    speeds = re.findall(r"([\d,.]+) sentences/s", log.read_text(encoding="utf-8"))
+    if not speeds:
+        return math.nan
+    return float(speeds[-1].replace(",", ""))
 
 
 def cells(
@@ -114,39 +117,50 @@ def cells(
 
     Args:
         runs: where the outputs are: one for each seed, or the ensemble.
-        members: the models that were trained for one output, if that is of an ensemble.
+        members: the models of an ensemble, whose output is in `runs`.
     """
-    trained, combined = members or runs, sum if members else fmean
     bleu = [known(scores_of(Path(run) / "score.json"), measure) for run in runs]
-    known_bleu, _, difference = compared(known(system.bleu, target), fmean(bleu), ".2f")
+    paper_bleu, _, difference = compared(known(system.bleu, target), fmean(bleu), ".2f")
+    trained = runs
+    combined: Callable[[list[float]], float] = fmean
+    if members:  # an ensemble costs as much as all its members
+        trained = members
+        combined = sum
+    parameters = fmean(parameters_of(Path(run) / "run") for run in trained)
+    steps = fmean(total(run, "steps") for run in trained)
+    hours = combined([total(run, "training_hours") for run in trained])
+    flops_as_table2 = combined([total(run, "flops_as_table2") for run in trained])
+    flops = combined([total(run, "flops") for run in trained])
+    speed = fmean(speed_of(run, target) for run in runs)
     return [
         system.title,
         str(len(trained)),
-        known_bleu,
+        paper_bleu,
         spread(bleu, ".2f"),
         difference,
-        shown(fmean(parameters_of(Path(run) / "run") for run in trained) / 1e6, ",.2f"),
-        shown(fmean(total(run, "steps") for run in trained), ",.0f"),
-        shown(60 * combined(total(run, "training_hours") for run in trained), ",.1f"),
+        shown(parameters / 1e6, ",.2f"),
+        shown(steps, ",.0f"),
+        shown(60 * hours, ",.1f"),
         shown(known(system.flops, target), ".1e"),
-        shown(combined(total(run, "flops_as_table2") for run in trained), ".1e"),
-        shown(combined(total(run, "flops") for run in trained), ".1e"),
-        shown(fmean(speed_of(run, target) for run in runs), ",.1f"),
+        shown(flops_as_table2, ".1e"),
+        shown(flops, ".1e"),
+        shown(speed, ",.1f"),
     ]
 
 
 HEADER = [
-    *(
-        "system",
-        "models",
-        "BLEU, paper",
-        "BLEU, here",
-        "difference",
-        "parameters (1e6)",
-        "steps",
-        "minutes",
-    ),
-    *("FLOPs, paper", "FLOPs: time x devices x rate", "FLOPs, counted", "sentences/s"),
+    "system",
+    "models",
+    "BLEU, paper",
+    "BLEU, here",
+    "difference",
+    "parameters (1e6)",
+    "steps",
+    "minutes",
+    "FLOPs, paper",
+    "FLOPs: time x devices x rate",
+    "FLOPs, counted",
+    "sentences/s",
 ]
 
 
@@ -156,7 +170,8 @@ def rows(target: str, measure: str, names: str) -> Iterator[list[str]]:
     for item in items:
         yield cells(SYSTEMS[name_of(item)], target, measure, runs_of(item), [])
     for item in items:
-        name, members = name_of(item), runs_of(item)
+        name = name_of(item)
+        members = runs_of(item)
         if name in ENSEMBLES and len(members) > 1:
             yield cells(ENSEMBLES[name], target, measure, [f"{name}-ensemble"], members)
 
@@ -168,7 +183,8 @@ def print_table2(scale: str, target: str, names: str, note: str = "") -> None:
         "over the seeds."
     )
     print(f"{note}\n")
-    header, body = list(HEADER), list(rows(target, measure, names))
+    header = list(HEADER)
+    body = list(rows(target, measure, names))
     if scale == "small":  # the order alone can be compared
         for line in (header, *body):
             del line[HEADER.index("difference")]
@@ -181,37 +197,37 @@ def print_table2(scale: str, target: str, names: str, note: str = "") -> None:
 
 
 def steps_of(run: Path, amount: str) -> int:
-    """Return the steps of an AMOUNT; the speed is that of all updates after the run's first line of
-    metrics.
-    """
+    """Return the steps of an AMOUNT."""
     metrics: list[dict[str, float]] = read_metrics(run)
-    first, last = metrics[0], metrics[-1]
+    first, last = metrics[0], metrics[-1]  # the updates before the first line are slower
     if amount.endswith("%"):
-        return max(AVERAGED, round(last["step"] * float(amount[:-1]) / 100))
-    if not amount.endswith("m"):
-        return int(amount)
-    seconds = (last["training_seconds"] - first["training_seconds"]) / (
-        last["step"] - first["step"]
-    )
-    return max(AVERAGED, round(60 * float(amount[:-1]) / seconds))
+        percent = float(amount.removesuffix("%"))
+        return max(AVERAGED, round(last["step"] * percent / 100))
+    if amount.endswith("m"):
+        minutes = float(amount.removesuffix("m"))
+        seconds = last["training_seconds"] - first["training_seconds"]
+        seconds_a_step = seconds / (last["step"] - first["step"])
+        return max(AVERAGED, round(60 * minutes / seconds_a_step))
+    return int(amount)
 
 
 def peak_of(config: dict[str, Any]) -> float:
     """Return the highest rate of the schedule, which a trial is too short to reach."""
-    schedule, d_model = config["schedule"], config["model"]["d_model"]
+    schedule = config["schedule"]
     if "learning_rate" in schedule:
         return float(schedule["learning_rate"])
+    d_model = config["model"]["d_model"]
     return float(schedule["learning_rate_scale"] * (d_model * schedule["warmup_steps"]) ** -0.5)
 
 
 def settings(run: Path, amount: str, reward: bool = False) -> dict[str, Any]:
-    """Return the settings of `run`, for AMOUNT, with its highest learning rate, from which a
-    straight line falls to 0.
+    """Return the settings of `run` for AMOUNT, with a line from its highest rate to 0.
 
     Args:
         reward: with the criterion expected_reward, and a learning rate that suits a trained model.
     """
-    config, steps = read_json(run / "config.json"), steps_of(run, amount)
+    config = read_json(run / "config.json")
+    steps = steps_of(run, amount)
     peak = peak_of(config)
     warmup = max(1, int(steps * WARM_UP))
     if reward:
@@ -235,12 +251,15 @@ def settings(run: Path, amount: str, reward: bool = False) -> dict[str, Any]:
 
 
 def items(scale: str, words: str) -> str:
-    """Return the items of --systems. Without any, MoE needs --systems at full size, as it fits into
-    few GPUs.
-    """
-    names = [name for name in SYSTEMS if name != "gnmt_rl" and (scale, name) != ("small", "big")]
-    defaults = " ".join(name for name in names if (scale, name) != ("full", "moe"))
-    return read_items("system", names, words or defaults)
+    """Return the items of --systems."""
+    names = list(SYSTEMS)
+    names.remove("gnmt_rl")  # follows gnmt
+    if scale == "small":
+        names.remove("big")
+    defaults = list(names)
+    if scale == "full":
+        defaults.remove("moe")  # fits into few GPUs
+    return read_items("system", names, words or " ".join(defaults))
 
 
 def main(command: str, *arguments: str) -> None:

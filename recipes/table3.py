@@ -1,8 +1,11 @@
 """Table 3: the paper, this run, the difference. Markdown on standard output.
 
-table3.py table full|small "ROW*SEEDS ..." [NOTE]   the table, in the recipe's directory
-table3.py items full|small "LIST"               the rows of --rows as "ROW*SEEDS ..."; without a list, all
-table3.py flags ROW STEPS                      flags of nmt train that make the row small
+table3.py table full|small "ROW*SEEDS ..." [NOTE]
+    the table, in the recipe's directory
+table3.py items full|small "LIST"
+    the rows of --rows as "ROW*SEEDS ...". Without a list, all rows
+table3.py flags ROW STEPS
+    flags of nmt train that make the row small
 """
 
 from __future__ import annotations
@@ -31,14 +34,12 @@ from nmt_cli.presets import PRESETS
 
 
 class PaperRow(NamedTuple):
-    """A row of Table 3: perplexity a subword, BLEU, and millions of parameters where the paper
-    prints them.
-    """
+    """A row of Table 3."""
 
     differs: str
-    perplexity: float
+    perplexity: float  # a subword
     bleu: float
-    parameters: float = math.nan
+    parameters: float = math.nan  # in millions, where the paper prints them
 
 
 TABLE3 = {
@@ -63,29 +64,33 @@ TABLE3 = {
     "E": PaperRow("learned positions", 4.92, 25.7),
     "big": PaperRow("d_model=1024, d_ff=4096, h=16, P_drop=0.3, 300K steps", 4.33, 26.4, 213),
 }
+# The table's BLEU: the first of these that the dev set was scored with.
 MEASURES = ("multi30k", PAIRS["de"].measure)
-"""The table's BLEU: the first of these that the dev set was scored with."""
 
+# Divisors of the sizes in the small version. h and eps_ls stay.
 SMALLER = {"num_layers": 2, "d_model": 4, "d_ff": 4, "d_k": 4, "d_v": 4}
-"""Divisors of the sizes in the small version; h and eps_ls stay."""
 PAPERS_SIZES = {"num_layers": 6, "d_model": 512, "d_ff": 2048}
+# Added to P_drop, unless that is 0, in the small version, which has 155 times fewer sentences.
 MORE_DROPOUT = 0.1
-"""Added to P_drop, unless that is 0, in the small version: it has 155 times fewer sentences."""
 
 
 def preset_of(row: str) -> str:
-    return f"transformer_{row}" if row in ("base", "big") else f"table3_{row}"
+    if row in ("base", "big"):
+        return f"transformer_{row}"
+    return f"table3_{row}"
 
 
 def small_sizes(row: str) -> dict[str, Any]:
     """Return the sizes and the dropout of a row at small scale."""
-    row_differs = PRESETS[preset_of(row)].differs
-    differs = {name: value for name, value in row_differs.items() if name in SMALLER}
-    sizes: dict[str, Any] = {
-        name: value // SMALLER[name] for name, value in {**PAPERS_SIZES, **differs}.items()
-    }
-    dropout = row_differs.get("dropout", 0.1)
-    return {**sizes, "dropout": round(dropout + MORE_DROPOUT, 3) if dropout else dropout}
+    settings = PAPERS_SIZES | PRESETS[preset_of(row)].differs
+    sizes: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in SMALLER:
+            sizes[name] = value // SMALLER[name]
+    dropout = settings.get("dropout", 0.1)
+    if dropout > 0:
+        dropout = round(dropout + MORE_DROPOUT, 3)
+    return sizes | {"dropout": dropout}
 
 
 def small_flags(row: str, steps: int) -> list[str]:
@@ -94,7 +99,8 @@ def small_flags(row: str, steps: int) -> list[str]:
     The big model trains three times as many steps, as in the paper. The rate peaks after a fifth of
     the steps, at 0.003 for the base model, and falls to zero.
     """
-    steps = 3 * steps if row == "big" else steps
+    if row == "big":
+        steps *= 3
     warmup = max(1, steps // 5)
     scale = 0.003 * (PAPERS_SIZES["d_model"] / SMALLER["d_model"] * warmup) ** 0.5
     flags = {
@@ -109,11 +115,10 @@ def small_flags(row: str, steps: int) -> list[str]:
         "keep_last": 1,
         "log_every": max(1, steps // 20),
     }
-    return [
-        word
-        for name, value in flags.items()
-        for word in ("--" + name.replace("_", "-"), str(value))
-    ]
+    words = []
+    for name, value in flags.items():
+        words += ["--" + name.replace("_", "-"), str(value)]
+    return words
 
 
 class Result(NamedTuple):
@@ -126,91 +131,98 @@ class Result(NamedTuple):
 
 def measure_of(run: str) -> str:
     """Return the measure of the table."""
-    scored = scores_of(Path(run) / "dev-score.json")
-    return next((measure for measure in MEASURES if measure in scored), MEASURES[-1])
+    scores = scores_of(Path(run) / "dev-score.json")
+    for measure in MEASURES:
+        if measure in scores:
+            return measure
+    return MEASURES[-1]
 
 
 def result_of(item: str) -> Result:
     """Return the figures of a trained row."""
-    runs = runs_of(item)
-    return Result(
-        [last_perplexity(Path(run) / "run") for run in runs],
-        [known(scores_of(Path(run) / "dev-score.json"), measure_of(run)) for run in runs],
-        [parameters_of(Path(run) / "run") / 1e6 for run in runs],
-    )
+    result = Result([], [], [])
+    for run in runs_of(item):
+        scores = scores_of(Path(run) / "dev-score.json")
+        result.perplexity.append(last_perplexity(Path(run) / "run"))
+        result.bleu.append(known(scores, measure_of(run)))
+        result.parameters.append(parameters_of(Path(run) / "run") / 1e6)
+    return result
 
 
 def full_cells(item: str) -> list[str]:
     """Return a row of cells: paper, this run and difference of three figures."""
     row = runs_of(item)[0]
-    paper, cells = TABLE3[row], [row, TABLE3[row].differs]
-    for expected, got, form in zip(paper[1:], result_of(item), (".2f", ".1f", ".1f"), strict=True):
-        printed, _, difference = compared(expected, fmean(got), form)
-        cells += [printed, spread(got, form), difference]
+    paper = TABLE3[row]
+    result = result_of(item)
+    cells = [row, paper.differs]
+    for expected, values, form in (
+        (paper.perplexity, result.perplexity, ".2f"),
+        (paper.bleu, result.bleu, ".1f"),
+        (paper.parameters, result.parameters, ".1f"),
+    ):
+        printed, _, difference = compared(expected, fmean(values), form)
+        cells += [printed, spread(values, form), difference]
     return cells
 
 
 def small_cells(item: str, base_item: str) -> list[str]:
-    """Return a row of cells: this run, and the difference to the base model in this run and in the
-    paper.
-    """
-    row, got, base = runs_of(item)[0], result_of(item), result_of(base_item)
-    differs = PRESETS[preset_of(row)].differs
-    here = small_sizes(row) | {
-        name: differs[name] for name in differs if name in ("num_heads", "label_smoothing")
-    }
-    cells = [
-        row,
-        TABLE3[row].differs,
-        ", ".join(f"{name}={here[name]}" for name in here if name in differs),
-    ]
-    cells[2] += "positions=learned" if row == "E" else ""
-    papers, papers_base = TABLE3[row][1:3], TABLE3["base"][1:3]
-    for values, base_values, paper, paper_base in zip(
-        got[:2], base[:2], papers, papers_base, strict=True
+    """Return a row of cells: this run, and the differences to base, here and in the paper."""
+    row = runs_of(item)[0]
+    paper, paper_base = TABLE3[row], TABLE3["base"]
+    result, base = result_of(item), result_of(base_item)
+    cells = [row, paper.differs, small_differences(row)]
+    for values, base_values, printed in (
+        (result.perplexity, base.perplexity, paper.perplexity - paper_base.perplexity),
+        (result.bleu, base.bleu, paper.bleu - paper_base.bleu),
     ):
-        cells += [spread(values, ".2f"), shown(fmean(values) - fmean(base_values), "+.2f")]
-        cells.append(f"{paper - paper_base:+.2f}")
-    return [*cells, shown(fmean(got.parameters), ".2f")]
+        difference = fmean(values) - fmean(base_values)
+        cells += [spread(values, ".2f"), shown(difference, "+.2f"), f"{printed:+.2f}"]
+    return [*cells, shown(fmean(result.parameters), ".2f")]
+
+
+def small_differences(row: str) -> str:
+    """Return the settings of a row at small scale that differ from the base model's."""
+    if row == "E":
+        return "positions=learned"
+    differs = PRESETS[preset_of(row)].differs
+    settings = small_sizes(row)
+    for name in ("num_heads", "label_smoothing"):
+        if name in differs:
+            settings[name] = differs[name]
+    return ", ".join(f"{name}={value}" for name, value in settings.items() if name in differs)
 
 
 def print_table3(scale: str, names: str, note: str = "") -> None:
     items = names.split()
-    how = f"Dev set, no averaging, beam 4, BLEU as {measure_of(runs_of(items[0])[0])}.{' ' * bool(note)}{note}"
+    how = f"Dev set, no averaging, beam 4, BLEU as {measure_of(runs_of(items[0])[0])}."
+    if note:
+        how += f" {note}"
     if any(len(runs_of(item)) > 1 for item in items):
         how += " Rows with several seeds: mean ± standard deviation."
     if scale == "full":
         print(f"Table 3: WMT14 English to German. {how}\n")
-        three = ("paper", "this run", "difference")
-        header = [
-            "row",
-            "differs",
-            *(f"{name}, {which}" for name in ("PPL", "BLEU", "params") for which in three),
-        ]
+        header = ["row", "differs"]
+        for name in ("PPL", "BLEU", "params"):
+            header += [f"{name}, paper", f"{name}, this run", f"{name}, difference"]
         print_table(header, [full_cells(item) for item in items], text_columns=2)
     else:
-        base = next(item for item in items if runs_of(item)[0] == "base")
+        (base,) = [item for item in items if runs_of(item)[0] == "base"]
         print(
             f'Table 3 at small scale. {how} "To base": the row\'s difference to the base model.\n'
         )
-        three = ("", ", to base", ", to base in the paper")
-        header = [
-            "row",
-            "in the paper",
-            "here",
-            *(name + which for name in ("PPL", "BLEU") for which in three),
-        ]
-        print_table(
-            [*header, "params (1e6)"], [small_cells(item, base) for item in items], text_columns=3
-        )
+        header = ["row", "in the paper", "here"]
+        for name in ("PPL", "BLEU"):
+            header += [name, f"{name}, to base", f"{name}, to base in the paper"]
+        header.append("params (1e6)")
+        print_table(header, [small_cells(item, base) for item in items], text_columns=3)
 
 
 def items(scale: str, words: str) -> str:
-    """Return the items of --rows. At small size the base model is one of them, as the others are
-    compared with it.
-    """
-    found = read_items("row", list(TABLE3), words or " ".join(TABLE3))
-    return found if scale == "full" or " base*" in f" {found}" else f"base*1 {found}"
+    """Return the items of --rows."""
+    items = read_items("row", list(TABLE3), words or " ".join(TABLE3))
+    if scale == "small" and " base*" not in f" {items}":
+        return f"base*1 {items}"  # with which the others are compared
+    return items
 
 
 def main(command: str, *arguments: str) -> None:

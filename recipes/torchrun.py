@@ -1,6 +1,4 @@
-"""torchrun, which ends with the exit code of the process that failed first, and without a traceback
-of its own.
-"""
+"""torchrun with the exit code of the process that failed first, and without another traceback."""
 
 import sys
 
@@ -13,5 +11,8 @@ try:
 except SignalException as stop:
     sys.exit(128 + stop.sigval)
 except ChildFailedError as error:
-    code = error.get_first_failure()[1].exitcode
-    sys.exit(code if code >= 0 else 128 - code)
+    _, failure = error.get_first_failure()
+    code = failure.exitcode
+    if code < 0:  # minus the signal
+        code = 128 - code
+    sys.exit(code)

@@ -1,7 +1,7 @@
-"""A made-up English treebank for tests and trial runs, in which the words of a sentence determine
-its tree.
+"""A made-up English treebank for tests and trial runs.
 
-A phrase with `of` belongs to the noun before it, a phrase with `in` to the verb.
+The words of a sentence determine its tree. A phrase with `of` belongs to the noun before it, a
+phrase with `in` to the verb.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DEEPEST = 2  # embedded clauses
 
 def tree(source: random.Random) -> str:
     """Return a random tree in brackets."""
-    return f"(TOP {_sentence(source, 0, '(. .)')})"
+    return f"(TOP {_sentence(source, 0, ' (. .)')})"
 
 
 def treebank(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[str]]:
@@ -35,15 +35,12 @@ def write_treebank(out: Path, train: int, dev: int, test: int, seed: int = 1) ->
     """Write OUT/{train,dev,test}.ptb, one tree a line."""
     out.mkdir(parents=True, exist_ok=True)
     for part, trees in treebank(train, dev, test, seed).items():
-        (out / f"{part}.ptb").write_text(
-            "".join(f"{line}\n" for line in trees), encoding="utf-8", newline="\n"
-        )
+        content = "".join(f"{line}\n" for line in trees)
+        (out / f"{part}.ptb").write_text(content, encoding="utf-8", newline="\n")
 
 
 def _sentence(source: random.Random, depth: int, ending: str = "") -> str:
-    return (
-        f"(S {_noun_phrase(source)} {_verb_phrase(source, depth)}{' ' if ending else ''}{ending})"
-    )
+    return f"(S {_noun_phrase(source)} {_verb_phrase(source, depth)}{ending})"
 
 
 def _noun_phrase(source: random.Random) -> str:

@@ -1,11 +1,12 @@
 """The splits of a treebank, for recipes/wsj_parsing.sh.
 
-treebank.py wsj|named|toy MOST OUT PATH...   write OUT, complete or absent: the cleaned trees of
-                                             each split, one a line, at most MOST (0: all), in
-                                             {train,dev,test}.ptb
+treebank.py wsj|named|toy MOST OUT PATH...
+    write OUT, complete or absent: the cleaned trees of each split, one a line, at most MOST (0:
+    all), in {train,dev,test}.ptb
 
 wsj     PATH is the Penn Treebank (LDC99T42), or its directory that holds the sections 00 to 24
-named   PATHs are files and directories of trees, or one directory of them, named train, dev (or valid) and test
+named   PATHs are files and directories of trees, or one directory of them, named train, dev (or
+        valid) and test
 toy     made-up trees
 """
 
@@ -28,8 +29,8 @@ from nmt_cli.annexes.parsing.trees import (
 )
 from nmt_cli.errors import UsageError
 
+# Sections of the Wall Street Journal, as in the paper.
 SECTIONS = {"train": range(2, 22), "dev": [22], "test": [23]}
-"""Sections of the Wall Street Journal, as in the paper."""
 NAMES = {"train": ("train",), "dev": ("dev", "valid", "val"), "test": ("test",)}
 
 
@@ -37,48 +38,50 @@ def wsj_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
     """Return the files of each split in the Penn Treebank."""
     if len(paths) != 1:
         raise UsageError(f"--ldc takes one directory, not {len(paths)}")
-    (top,) = paths
-    root = top if (top / "23").is_dir() else _sections_below(top)
-    missing = [
-        f"{n:02}"
-        for numbers in SECTIONS.values()
-        for n in numbers
-        if not (root / f"{n:02}").is_dir()
-    ]
+    (root,) = paths
+    if not (root / "23").is_dir():
+        root = _sections_below(root)
+    missing = []
+    files: dict[str, list[Path]] = {}
+    for split, numbers in SECTIONS.items():
+        files[split] = []
+        for number in numbers:
+            section = root / f"{number:02}"
+            if section.is_dir():
+                files[split] += treebank_files(str(section))
+            else:
+                missing.append(section.name)
     if missing:
         raise UsageError(
             f"{root}: the sections {', '.join(missing)} are missing; 02 to 23 are needed"
         )
-    return {
-        split: [path for number in numbers for path in treebank_files(str(root / f"{number:02}"))]
-        for split, numbers in SECTIONS.items()
-    }
+    return files
 
 
 def _sections_below(top: Path) -> Path:
-    """Return the directory of the sections, preferably of the merged files, which have tags and
-    brackets.
+    """Return the directory of the sections.
+
+    Merged files, which have tags and brackets, are preferred.
     """
-    found = sorted(
-        path.parent
-        for path in top.rglob("23")
-        if path.is_dir() and path.parent.name.lower() == "wsj"
-    )
-    merged = [path for path in found if "mrg" in str(path.relative_to(top)).lower()] or found
-    if not merged:
+    folders = []
+    for path in sorted(top.rglob("23")):
+        if path.is_dir() and path.parent.name.lower() == "wsj":
+            folders.append(path.parent)
+    if not folders:
         raise UsageError(
             f"--ldc {top}: there is no directory wsj/23 in it; parsed/mrg/wsj/00 to 24 are needed"
         )
-    return merged[0]
+    for folder in folders:
+        if "mrg" in str(folder.relative_to(top)).lower():
+            return folder
+    return folders[0]
 
 
 def named_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the files of each split by their names; without a test set, the dev set is used."""
+    """Return the files of each split by their names. Without a test set, the dev set is used."""
     if len(paths) == 1 and paths[0].is_dir():
         inner = sorted(paths[0].iterdir())
-        paths = [
-            p for p in inner if p.is_dir() or p.name.removesuffix(".gz").endswith(TREEBANK_ENDINGS)
-        ]
+        paths = [path for path in inner if path.is_dir() or _is_treebank(path)]
     files: dict[str, list[Path]] = {split: [] for split in NAMES}
     for path in paths:
         words = set(re.split(r"[^a-z]+", path.name.lower()))
@@ -101,6 +104,10 @@ def named_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
     return files
 
 
+def _is_treebank(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith(TREEBANK_ENDINGS)
+
+
 def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
     """Write the trees of each split."""
     out.mkdir(parents=True, exist_ok=True)
@@ -109,9 +116,8 @@ def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
         lines = [tree_line(tree) for tree in itertools.islice(trees, most or None)]
         if not lines:
             raise UsageError(f"{split}: the files hold no trees")
-        (out / f"{split}.ptb").write_text(
-            "".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n"
-        )
+        content = "".join(f"{line}\n" for line in lines)
+        (out / f"{split}.ptb").write_text(content, encoding="utf-8", newline="\n")
         print(f"{split}: {len(lines):,} trees of {len(paths):,} files", file=sys.stderr)
 
 

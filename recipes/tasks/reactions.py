@@ -1,10 +1,11 @@
 """Top-k accuracy of retrosynthesis in percent, counted in four ways. Markdown on standard output.
 
-reactions.py NBEST.tsv GOLD     n-best lists of `nmt translate --nbest 5 --format tsv`, and a line of reactants for each
+reactions.py NBEST.tsv GOLD
+    n-best lists of `nmt translate --nbest 5 --format tsv`, and a line of reactants for each list
 
-Needs RDKit. Liu et al. (2017) compare InChI. The last way is that of Karpov, Godin and Tetko
-(2019): only the first of five outputs that shares a reactant counts, it may have more, and what
-RDKit cannot read is left out before.
+Needs RDKit. Liu et al. (2017) compare InChI. Karpov, Godin and Tetko (2019) count in the last way:
+only the first of five outputs that shares a reactant counts, it may have more reactants, and
+molecules that RDKit cannot read are left out before.
 """
 
 from __future__ import annotations
@@ -30,44 +31,53 @@ except ImportError:
 
 
 def rank_by(write: Callable[..., str], outputs: Sequence[str], reference: str) -> float:
-    """Return the place, from 0, of the first output whose molecules RDKit writes as the
-    reference's, or infinity.
-    """
-    forms = (
-        write(molecule) if (molecule := Chem.MolFromSmiles(output)) else None for output in outputs
-    )
-    wanted = write(Chem.MolFromSmiles(reference))
-    return next((rank for rank, form in enumerate(forms) if form == wanted), math.inf)
+    """Return the rank, from 0, of the first output that `write` writes as the reference."""
+    expected = write(Chem.MolFromSmiles(reference))
+    for rank, output in enumerate(outputs):
+        molecule = Chem.MolFromSmiles(output)
+        if molecule and write(molecule) == expected:
+            return rank
+    return math.inf
+
+
+def rank_by_string(outputs: Sequence[str], reference: str) -> float:
+    return outputs.index(reference) if reference in outputs else math.inf
 
 
 def rank_by_reactants(outputs: Sequence[str], reference: str) -> float:
-    found, wanted = list(filter(None, map(readable, outputs[:5]))), readable(reference)
-    rank = next((rank for rank, reactants in enumerate(found) if reactants & wanted), 0)
-    return rank if found and wanted <= found[rank] else math.inf
+    expected = molecules_of(reference)
+    candidates = [molecules_of(output) for output in outputs[:5]]
+    candidates = [molecules for molecules in candidates if molecules]
+    for rank, molecules in enumerate(candidates):
+        if molecules & expected:
+            return rank if expected <= molecules else math.inf
+    return math.inf
 
 
-def readable(smiles: str) -> set[str]:
-    return {
-        Chem.MolToSmiles(molecule)
-        for molecule in map(Chem.MolFromSmiles, smiles.split("."))
-        if molecule
-    }
+def molecules_of(smiles: str) -> set[str]:
+    """Return the canonical SMILES of the molecules that RDKit can read."""
+    molecules = [Chem.MolFromSmiles(part) for part in smiles.split(".")]
+    return {Chem.MolToSmiles(molecule) for molecule in molecules if molecule}
 
 
 RANKS: dict[str, Callable[[Sequence[str], str], float]] = {
-    "same string": lambda outputs, reference: (
-        outputs.index(reference) if reference in outputs else math.inf
-    ),
+    "same string": rank_by_string,
     "same canonical SMILES": partial(rank_by, Chem.MolToSmiles),
     "same InChI": partial(rank_by, Chem.MolToInchi),
     "all reactants, or more": rank_by_reactants,
 }
 
 
+def without_spaces(text: str) -> str:
+    return "".join(text.split())
+
+
 def main(nbest: str, gold: str) -> None:
     RDLogger.DisableLog("rdApp.*")  # a message for each output that cannot be read
-    lists = [["".join(text.split()) for _, text in outputs] for outputs in read_nbest(Path(nbest))]
-    references = ["".join(line.split()) for line in read_lines(Path(gold))]
+    lists = []
+    for outputs in read_nbest(Path(nbest)):
+        lists.append([without_spaces(text) for _, text in outputs])
+    references = [without_spaces(line) for line in read_lines(Path(gold))]
     check_lengths([(nbest, [outputs[0] for outputs in lists])], [(gold, references)])
     for number, reference in enumerate(references, 1):
         if not reference or Chem.MolFromSmiles(reference) is None:
@@ -76,13 +86,13 @@ def main(nbest: str, gold: str) -> None:
             )
     rows = []
     for name, rank_of in RANKS.items():
-        ranks = list(map(rank_of, lists, references))
-        rows.append(
-            [
-                name,
-                *(f"{100 * sum(rank < k for rank in ranks) / len(ranks):.2f}" for k in (1, 3, 5)),
-            ]
-        )
+        pairs = zip(lists, references, strict=True)
+        ranks = [rank_of(outputs, reference) for outputs, reference in pairs]
+        row = [name]
+        for k in (1, 3, 5):
+            right = sum(rank < k for rank in ranks)
+            row.append(f"{100 * right / len(ranks):.2f}")
+        rows.append(row)
     print_table(["right if", "top-1", "top-3", "top-5"], rows)
 
 

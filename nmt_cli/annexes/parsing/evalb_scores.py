@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# The status of a sentence. EVALB prints the first three. An excluded sentence is WRONG in the strict
-# scores.
+# The status of a sentence. EVALB prints the first three. In the strict scores, an excluded sentence
+# is WRONG.
 VALID, ERROR, SKIPPED, WRONG = range(4)
 
 # The misspellings are EVALB's.

@@ -15,8 +15,8 @@ from nmt_cli.flags import Command
 from nmt_cli.registry import option
 from nmt_cli.streams import say
 
+# The file of the functions that recipes share. The recipes are in its directory.
 SHARED = "common.sh"
-"""The file of the functions that recipes share. Its directory is the recipes'."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +37,16 @@ def recipes(options: RecipesOptions) -> None:
     """
     folder = recipes_folder()
     if options.out is None:
-        names = {str(path.relative_to(folder)): about for path, about in described(folder)}
-        width = max(map(len, names))
-        print("".join(f"{name:<{width}}  {about}\n" for name, about in names.items()), end="")
+        about = {str(path.relative_to(folder)): line for path, line in described(folder)}
+        width = max(len(name) for name in about)
+        for name, line in about.items():
+            print(f"{name:<{width}}  {line}")
         return
     with staged(options.out, overwrite=False, ours=(), marker=SHARED) as aside:
-        files = [
-            path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-        ]
+        files = []
+        for path in folder.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                files.append(path)
         durable.copy_files(files, folder, aside)
         with suppress(OSError):  # some file systems have no permissions
             for script in aside.rglob("*.sh"):
@@ -64,13 +66,12 @@ def recipes_folder() -> Path:
 
 
 def described(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the scripts that begin as a recipe does, with `#!` and a comment, and the first
-    sentence of that.
-    """
+    """Yield the recipes, and the first sentence of the comment on their second line."""
     for path in sorted(folder.rglob("*.sh"), key=lambda path: (path.parent, path.name)):
-        first, second, *_ = path.read_text(encoding="utf-8").splitlines()
-        if first.startswith("#!") and path.name != "train.sh":
-            yield path, second.removeprefix("# ").partition(". ")[0].rstrip(".:")
+        first_line, second_line, *_ = path.read_text(encoding="utf-8").splitlines()
+        if first_line.startswith("#!") and path.name != "train.sh":
+            sentence, _, _ = second_line.removeprefix("# ").partition(". ")
+            yield path, sentence.rstrip(".:")
 
 
 command = Command(
