@@ -1,6 +1,4 @@
-"""`nmt train --dry-run`: the configuration and the size of a training, and what annexes say of its
-cost.
-"""
+"""`nmt train --dry-run`: the configuration, the size and, by annexes, the cost of a training."""
 
 from __future__ import annotations
 
@@ -53,32 +51,27 @@ def dry_run(
     """Show the resolved configuration and the figures of a training.
 
     Entry points of `nmt.dry_run` are functions of the plan and the number of processes. They return
-    more figures, and those of them that a table has in another form than JSON.
+    more figures for JSON, and for the table.
     """
     plan = planned(options, flags, vocab_size)
-    shown = {
-        name: value for name, value in plan.figures.items() if name not in ("preset", "config")
-    }
+    rows_of_training = dict(plan.figures)
+    del rows_of_training["preset"], rows_of_training["config"]
     for function in registry.entries("nmt.dry_run"):
-        figures, lines = function(plan, processes)
+        figures, rows = function(plan, processes)
         plan.figures.update(figures)
-        shown |= lines
+        rows_of_training |= rows
     if as_json:
         print(json.dumps(plan.figures, indent=2))
         return
-    # A setting may have brackets, such as a pattern of --freeze.
-    console = Console(markup=False, emoji=False)
-    rows = []
+    settings = []
     for section, values in plan.figures["config"].items():
         for name, value in values.items():
-            rows.append(
-                (
-                    f"{section}.{name}",
-                    str(value) if type(value) in (str, int, float) else readable(value),
-                )
-            )
-    console.print(table(("setting", "value"), rows, "resolved configuration"))
-    console.print(figures_table("the training", shown))
+            text = str(value) if type(value) in (str, int, float) else readable(value)
+            settings.append((f"{section}.{name}", text))
+    # A setting may have brackets, such as a pattern of --freeze.
+    console = Console(markup=False, emoji=False)
+    console.print(table(("setting", "value"), settings, "resolved configuration"))
+    console.print(figures_table("the training", rows_of_training))
 
 
 def planned(
@@ -98,7 +91,9 @@ def planned(
         task, corpus, _ = open_data(options.data)
         origin = origin_of(None, options.init_from, config, task)
         run = build_run(config, task, corpus, None, World(0, 1, device), origin, Path(), quiet=True)
-        model, schedule, steps = run.model, run.trainer.schedule, run.length.steps
+        model = run.model
+        schedule = run.trainer.schedule
+        steps = run.length.steps
         figures |= {
             "sentences": len(corpus),
             "updates_per_epoch": run.length.updates_per_epoch,
@@ -110,11 +105,16 @@ def planned(
             **checkpoint.vocabulary_of(task),
         }
     elif vocab_size is not None:
-        vocabulary = dict(zip(checkpoint.VOCABULARY, (vocab_size, vocab_size, True), strict=True))
+        vocabulary = {
+            "source_vocabulary_size": vocab_size,
+            "target_vocabulary_size": vocab_size,
+            "shared_vocabulary": True,
+        }
         figures |= vocabulary
-        model, steps = model_without_weights(config, vocabulary), settings.max_steps
+        model = model_without_weights(config, vocabulary)
         prepared(model, config)
         schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
+        steps = settings.max_steps
     else:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
     figures["peak_learning_rate"] = highest_rate(schedule, steps)

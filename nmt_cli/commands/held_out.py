@@ -1,4 +1,4 @@
-"""The test text of prepared data, which also a run that was trained on them stands for."""
+"""The test text of prepared data, or of the data that a run was trained on."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ def file_of_test_text(place: Path, side: str, flag: str, instead: str) -> Path:
 
 def reference_file(name: str) -> str:
     """Return the file of reference translations that --ref names."""
-    return (
-        str(file_of_test_text(Path(name), "target", "--ref", "--ref"))
-        if Path(name).is_dir()
-        else name
-    )
+    if Path(name).is_dir():
+        return str(file_of_test_text(Path(name), "target", "--ref", "--ref"))
+    return name
 
 
 def _data_of_run(place: Path) -> list[Path]:
     from nmt_cli.checkpoint import FOLDER_OF_RUN  # imports torch
     from nmt_cli.training.run_directory import read_config
 
-    above = (place, *place.absolute().parents[:2])
-    run = next((folder for folder in above if (folder / FOLDER_OF_RUN).is_dir()), place)
-    recorded = read_config(run)["data"]
-    return [Path(weighted(text)[0]) for text in recorded.get("paths", [recorded["path"]])]
+    run = place
+    for folder in (place, *place.absolute().parents[:2]):
+        if (folder / FOLDER_OF_RUN).is_dir():
+            run = folder
+            break
+    data = read_config(run)["data"]
+    return [Path(weighted(text)[0]) for text in data.get("paths", [data["path"]])]

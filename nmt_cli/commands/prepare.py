@@ -45,7 +45,8 @@ from nmt_cli.training.settings import TrainingConfig
 
 TASK = "task"
 DEFAULT_TASK = "translation"
-USUAL_EPOCHS = 100  # at most; a smaller model suits text that a preset would read more often
+# A smaller model suits text that a preset would read more often.
+USUAL_EPOCHS = 100
 _ENDINGS = ("ids", "offsets", "txt")
 _FILES = [f"{split}.{side}.{name}" for split in SPLITS for side in SIDES for name in _ENDINGS]
 

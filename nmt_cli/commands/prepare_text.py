@@ -71,21 +71,21 @@ class Text:
     task: Task
     split: str
     parts: Sequence[Part]
-    kept: Mask  # of each pair in the files
+    mask: Mask  # of the pairs that are kept, among all in the files
     dropped: Counter[str] = field(default_factory=Counter)  # pairs by reason
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(self.kept))
+        return int(np.count_nonzero(self.mask))
 
     def __iter__(self) -> Iterator[Selected]:
         place = 0
         for number, part in enumerate(self.parts):
             for block in self.task.blocks(part.prefix):
-                used = self.kept[place : place + len(block)]
+                used = self.mask[place : place + len(block)]
                 place += len(block)
                 if len(used) == len(block) and used.any():
                     yield Selected(number, block, used)
-        if place != len(self.kept):
+        if place != len(self.mask):
             names = ", ".join(part.prefix for part in self.parts)
             raise DataError(f"{names}: a file changed while it was read; run the command again")
 
@@ -280,9 +280,9 @@ class Cleaning:
         *chosen, shares = held_out(sides[:, 0], sides[:, 1], size)
         texts = []
         for split, numbers in zip(RAW_SPLITS, chosen, strict=True):
-            kept = np.zeros(len(self.codes), bool)
-            kept[left[numbers]] = True
-            texts.append(Text(self.task, split, self.parts, kept))
+            mask = np.zeros(len(self.codes), bool)
+            mask[left[numbers]] = True
+            texts.append(Text(self.task, split, self.parts, mask))
         self.codes[left[shares]] = self._code(TAKEN)
         return texts
 
@@ -291,9 +291,9 @@ def _check_not_empty(text: Text) -> None:
     if len(text):
         return
     problem = "the files are empty"
-    if len(text.kept):
+    if len(text.mask):
         reasons = [f"{reason} {number}" for reason, number in text.dropped.most_common()]
-        problem = f"all {len(text.kept)} pairs were dropped: {', '.join(reasons)}"
+        problem = f"all {len(text.mask)} pairs were dropped: {', '.join(reasons)}"
     prefixes = " ".join(part.prefix for part in text.parts)
     raise DataError(f"--train {prefixes}: {problem}")
 
@@ -312,17 +312,17 @@ def _clean(
             reason or _reason_of_filters(task, example, filters)
             for reason, example in zip(reasons, examples, strict=True)
         ]
-    kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
+    left = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
     hashes = b""
     if compared:
-        hashes = b"".join(pair_hash(*example[compared]) for example in kept)
+        hashes = b"".join(pair_hash(*example[compared]) for example in left)
     sides = b""
     if with_sides:
-        sides = b"".join(_side_hashes(task, example) for example in kept)
+        sides = b"".join(_side_hashes(task, example) for example in left)
     watched_here: Set[str] = frozenset()
     if watched:
-        watched_here = watched & {one_spaced(example.source) for example in kept}
-    copies = sum(example.source == example.target for example in kept)
+        watched_here = watched & {one_spaced(example.source) for example in left}
+    copies = sum(example.source == example.target for example in left)
     return _CleanedBlock(reasons, hashes, watched_here, sides, copies)
 
 

@@ -1,6 +1,4 @@
-"""Progress of long passes over text, on stderr: a bar on a terminal, a line every 10 seconds
-elsewhere.
-"""
+"""Progress of long passes over text: a bar on a terminal, a line every 10 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -20,40 +18,43 @@ _REFRESH_EVERY = 0.1
 
 @contextmanager
 def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show the progress of a pass of `total` units; yield the function that adds units done. Bytes
-    are shown as MB.
+    """Show the progress of a pass of `total` units on stderr.
+
+    Yield the function to call with the number of units that were done. Bytes are shown as MB.
     """
     start = last = time.monotonic()
     done = 0
     on_terminal = sys.stderr.isatty()
-    columns = (
+    interval = _REFRESH_EVERY if on_terminal else _LINE_EVERY
+    bar = Progress(
         TextColumn("{task.description} {task.fields[rate]}"),
         BarColumn(),
         TaskProgressColumn(),
-    )
-    left = (TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
-    # Without a thread that refreshes it: a process that forks should have only one.
-    bar = Progress(
-        *columns, *left, console=Console(stderr=True), auto_refresh=False, disable=not on_terminal
+        TextColumn("done,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=Console(stderr=True),
+        auto_refresh=False,  # it would be a thread, and a process that forks should have only one
+        disable=not on_terminal,
     )
 
     def rate() -> str:
         per_second = done / max(time.monotonic() - start, 1e-6)
-        return f"{per_second / 1e6:.1f} MB/s" if unit == "bytes" else f"{per_second:,.0f} {unit}/s"
+        if unit == "bytes":
+            return f"{per_second / 1e6:.1f} MB/s"
+        return f"{per_second:,.0f} {unit}/s"
 
     def advance(amount: int) -> None:
         nonlocal done, last
         done += amount
-        if time.monotonic() - last < (_REFRESH_EVERY if on_terminal else _LINE_EVERY):
+        if time.monotonic() - last < interval:
             return
         last = time.monotonic()
         bar.update(task, completed=done, rate=rate(), refresh=True)
         if not on_terminal:
             share = max(done, 1) / max(total, done, 1)
-            say(
-                f"{title}: {share:.0%} done, {rate()}, {(last - start) * (1 / share - 1):.0f} s "
-                "left"
-            )
+            left = (last - start) * (1 / share - 1)
+            say(f"{title}: {share:.0%} done, {rate()}, {left:.0f} s left")
 
     with bar:
         task = bar.add_task(title, total=total, rate="")

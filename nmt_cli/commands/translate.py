@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,26 +28,25 @@ def translate(options: TranslateCommandOptions) -> None:
     if options.interactive:
         registry.method("converse")(_load(options))
         return
-    read_ahead, more = options.translation.read_ahead, options.translation.files
-    totals = write_results(options, options.prefix, "translated", read_ahead, _start, more)
+    read_ahead = options.translation.read_ahead
+    files = options.translation.files
+    totals = write_results(options, options.prefix, "translated", read_ahead, _start, files)
     if totals.repairs:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in totals.repairs.most_common())
         options.note(f"repaired {totals.repaired:,} of {totals.outputs:,} outputs: {kinds}")
 
 
 def _load(options: TranslateCommandOptions) -> Translator:
-    plain = (
-        options.format in (None, "text")
-        and options.translation.search.nbest == 1
-        and not options.interactive
+    shows_scores = (
+        options.format not in (None, "text")
+        or options.translation.search.nbest > 1
+        or options.interactive
     )
-    return options.translator(options.translation, scores=not plain, say=options.note)
+    return options.translator(options.translation, scores=shows_scores, say=options.note)
 
 
 def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
-    """Load the model, and return the function that translates a window, whose other lines are
-    prefixes.
-    """
+    """Load the model, and return the function that translates a window of lines and prefixes."""
     translator = _load(options)
     from nmt_cli.decoding.workers import translation_workers
     from nmt_cli.layers.embedding import learned_positions
@@ -63,60 +62,79 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
         advance: Callable[[Sequence[str]], None], first: int, lines: list[str], prefixes: list[str]
     ) -> Results:
         start = time.perf_counter()
-        found = translator.translate_window(
+        translations = translator.translate_window(
             lines, advance, first=first, prefixes=prefixes or None, workers=workers
         )
-        totals = Totals(lines=len(found), seconds=time.perf_counter() - start)
-        rows, warnings = list[str](), list[str]()
-        beside: dict[Path | None, list[str]] = {around.file: [] for around in writers}
-        for number, translation in enumerate(found, first):
+        totals = Totals(lines=len(translations), seconds=time.perf_counter() - start)
+        rows = []
+        rows_beside: dict[Path | None, list[str]] = {around.file: [] for around in writers}
+        warnings = []
+        limit = translator.options.max_source_length
+        for number, translation in enumerate(translations, first):
             rows.append(_format(translator, translation, number, options))
-            best = translation.outputs[0]
-            # An engine may leave out the scores.
-            totals.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)
+            _count(totals, translation)
             for output in translation.outputs:
                 for around in writers:
-                    beside[around.file].append(f"{around.row(output)}\n")
-                totals.outputs += 1
-                totals.repaired += bool(output.repairs)
-                totals.repairs.update(output.repairs)
-            if translation.truncated:
-                warnings.append(
-                    f"{name}:{number}: the line or a part of it is longer than "
-                    f"{translator.options.max_source_length} tokens; the rest of it is not "
-                    "translated "
-                    "(--max-source-length)"
-                )
-            if translation.unknown:
-                warnings.append(
-                    f"{name}:{number}: nothing of this line is in the vocabulary; its output is a "
-                    "guess"
-                )
-            if (
-                positions is not None and translation.longest >= positions
-            ):  # the end of the sentence needs one, too
-                warnings.append(
-                    f"{name}:{number}: the line or a part of it is longer than the {positions} "
-                    "positions that the "
-                    "model has learned, or its output is; translate shorter lines"
-                )
-        texts = ["".join(rows), *("".join(beside[file]) for file in options.translation.files)]
+                    rows_beside[around.file].append(f"{around.row(output)}\n")
+            for problem in _problems(translation, limit, positions):
+                warnings.append(f"{name}:{number}: {problem}")
+        texts = ["".join(rows)]
+        for file in options.translation.files:
+            texts.append("".join(rows_beside[file]))
         return texts, totals, warnings
 
     return work
 
 
+def _count(totals: Totals, translation: Translation) -> None:
+    """Add the outputs of a line."""
+    best = translation.outputs[0]
+    if best.token_scores:
+        totals.tokens += len(best.token_scores)
+    elif best.ids:  # an engine may leave out the scores
+        totals.tokens += len(best.ids) + 1  # EOS
+    for output in translation.outputs:
+        totals.outputs += 1
+        totals.repaired += bool(output.repairs)
+        totals.repairs.update(output.repairs)
+
+
+def _problems(translation: Translation, limit: int, positions: int | None) -> Iterator[str]:
+    """Yield the warnings about a line.
+
+    Args:
+        limit: of --max-source-length.
+        positions: the number of positions that the model has learned, or None.
+    """
+    if translation.truncated:
+        yield (
+            f"the line or a part of it is longer than {limit} tokens; the rest of it is not "
+            "translated (--max-source-length)"
+        )
+    if translation.unknown:
+        yield "nothing of this line is in the vocabulary; its output is a guess"
+    # EOS needs a position, too.
+    if positions is not None and translation.longest >= positions:
+        yield (
+            f"the line or a part of it is longer than the {positions} positions that the model has "
+            "learned, or its output is; translate shorter lines"
+        )
+
+
 def _format(
     translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions
 ) -> str:
-    """Return a translation in its format; on a terminal, unless one was chosen, as a drawing if its
-    task has one.
+    """Return a translation in its format.
+
+    Without a format, a terminal shows the drawing of a translation, if its task has one.
     """
     nbest = translator.options.search.nbest
-    draws = nbest == 1 and options.format is None and translation.text and options.to_terminal
-    drawing = translator.task.drawing(translation.text) if draws else None
+    drawing = None
+    if nbest == 1 and options.format is None and translation.text and options.to_terminal:
+        drawing = translator.task.drawing(translation.text)
     if drawing is None:
-        return FORMATS[options.format or ("text" if nbest == 1 else "tsv")](translation, number)
+        default = "text" if nbest == 1 else "tsv"
+        return FORMATS[options.format or default](translation, number)
     from rich.console import Console
 
     console = Console(highlight=False)

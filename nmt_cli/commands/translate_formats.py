@@ -22,16 +22,17 @@ def text(translation: Translation, number: int) -> str:
 
 def tsv(translation: Translation, number: int) -> str:
     """A line an output: line number (from 1), score and text, separated by tabs."""
-    return "".join(
-        f"{number}\t{output.score:.4f}\t{column(output.text)}\n" for output in translation.outputs
-    )
+    rows = []
+    for output in translation.outputs:
+        rows.append(f"{number}\t{output.score:.4f}\t{column(output.text)}\n")
+    return "".join(rows)
 
 
 def moses(translation: Translation, number: int) -> str:
-    """A line an output, as in Moses' n-best lists: line number (from 0), text, features and score,
-    between ` ||| `.
+    """A line an output, as in Moses' n-best lists, whose columns have ` ||| ` between them.
 
-    The features are the sum of the log-probabilities and the number of tokens of which they are.
+    The columns are line number (from 0), text, features and score. The features are the sum of the
+    log-probabilities of tokens, and the number of tokens.
     """
     rows = []
     for output in translation.outputs:
@@ -43,16 +44,18 @@ def moses(translation: Translation, number: int) -> str:
 
 def as_json(translation: Translation, number: int) -> str:
     """A JSON object for each line of input, on one line."""
-    outputs = [
-        {
-            "text": output.text,
-            "score": round(output.score, 4),
-            "tokens": output.tokens,
-            "token_scores": [round(score, 4) for score in output.token_scores],
-            "repairs": dict(output.repairs),
-        }
-        for output in translation.outputs
-    ]
+    outputs = []
+    for output in translation.outputs:
+        token_scores = [round(score, 4) for score in output.token_scores]
+        outputs.append(
+            {
+                "text": output.text,
+                "score": round(output.score, 4),
+                "tokens": output.tokens,
+                "token_scores": token_scores,
+                "repairs": dict(output.repairs),
+            }
+        )
     line = {
         "line": number,
         "source": translation.source,

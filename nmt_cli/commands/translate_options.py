@@ -1,4 +1,4 @@
-"""The flags of the commands that use a model, and whether those of `nmt translate` fit together."""
+"""The flags of the commands that use a model, and checks of the flags of `nmt translate`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ class EngineOptions(CheckpointOptions):
     dtype: str = option(
         "auto",
         "Arithmetic of matrix products. auto is float32, and bfloat16 on GPUs that have it. int8 "
-        "and, on CPUs that "
-        "have it, bfloat16 are faster, and change some outputs.",
+        "and, on CPUs that have it, bfloat16 are faster, and change some outputs.",
         choices=DTYPES,
     )
     workers: int | None = option(
@@ -89,8 +88,7 @@ class FileOptions:
     output: Path | None = option(
         None,
         "Write this file instead of standard output, compressed if it ends in .gz, .xz, .bz2 or "
-        ".zst. It appears "
-        "when it is complete.",
+        ".zst. It appears when it is complete.",
         names=("--output", "-o"),
     )
     quiet: bool = option(
@@ -120,8 +118,7 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
     format: str | None = option(
         None,
         "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an "
-        "object for each line "
-        "of input. [default: text, or tsv with --nbest]",
+        "object for each line of input. [default: text, or tsv with --nbest]",
         choices=tuple(FORMATS),
     )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
@@ -134,20 +131,16 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
 
 
 def with_test_text(options: TranslateCommandOptions) -> TranslateCommandOptions:
-    """Return options whose input is the test text, if --test is given; raise UsageError for another
-    input, too.
-    """
+    """Return options whose input is the test text, if --test is given."""
     if not options.test:
         return options
     if options.input or options.interactive:
         raise UsageError("--test cannot be used with --input or --interactive")
-    from nmt_cli.commands.held_out import (
-        file_of_test_text,
-    )  # imports numpy, which --help does not need
+    # It imports numpy, which --help does not need.
+    from nmt_cli.commands.held_out import file_of_test_text
 
-    return replace(
-        options, input=file_of_test_text(options.checkpoints[0], "source", "--test", "--input")
-    )
+    file = file_of_test_text(options.checkpoints[0], "source", "--test", "--input")
+    return replace(options, input=file)
 
 
 def check(options: TranslateCommandOptions) -> None:
@@ -168,10 +161,16 @@ def check(options: TranslateCommandOptions) -> None:
     check_output(options.output, options.input, options.prefix)
     for file in options.translation.files:
         check_output(file, options.input, options.prefix)
-        written = _identity(options.output or sys.stdout.fileno())
-        same = options.output and os.path.realpath(options.output) == os.path.realpath(file)
-        if same or (written and written == _identity(file)):
+        if _is_same(options.output, file):
             raise UsageError(f"{file} is also the output: choose another name")
+
+
+def _is_same(output: Path | None, file: Path) -> bool:
+    """Whether the output is this file, also by another name, or before it is written."""
+    if output is not None and os.path.realpath(output) == os.path.realpath(file):
+        return True
+    identity = _identity(output or sys.stdout.fileno())
+    return identity is not None and identity == _identity(file)
 
 
 def check_checkpoints(options: CheckpointOptions) -> None:
@@ -185,40 +184,52 @@ def check_checkpoints(options: CheckpointOptions) -> None:
 
 
 def check_output(output: Path | None, source: Path | None, other: Path | None = None) -> None:
-    """Raise UsageError for an output that is an input or a file of nmt, or in no directory. None: a
-    standard stream.
+    """Raise UsageError for an output that is an input or a file of nmt, or in no directory.
+
+    Args:
+        output: None is standard output.
+        source: None is standard input.
+        other: another input, if there is one.
     """
     _, processes = rank_and_size()
     if processes > 1 and not (source and source.is_file() and output):
         raise UsageError(
             "several processes share the lines of a file: give --input FILE and --output FILE"
         )
-    written = _identity(output or sys.stdout.fileno())
-    if written and written in (_identity(source or sys.stdin.fileno()), other and _identity(other)):
+    inputs = [_identity(source or sys.stdin.fileno())]
+    if other is not None:
+        inputs.append(_identity(other))
+    identity = _identity(output or sys.stdout.fileno())
+    if identity is not None and identity in inputs:
         raise UsageError(f"{output or 'standard output'} is also an input: choose another name")
-    if output and not output.parent.is_dir():
+    if output is None:
+        return
+    if not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}")
-    if output and output.is_file() and _is_own(output.resolve()):
+    if output.is_file() and _is_ours(output.resolve()):
         raise UsageError(
             f"{output} is a file of a checkpoint, a run or prepared data: choose another name"
         )
 
 
-def _is_own(path: Path) -> bool:
+def _is_ours(path: Path) -> bool:
     """Whether this is a file of a checkpoint, a run or prepared data."""
-    in_checkpoint = any((folder / "checksums.json").exists() for folder in path.parents[:2])
-    markers = (path.with_name(name).exists() for name in ("manifest.json", "metrics.jsonl"))
-    own = re.fullmatch(
-        r"(config|manifest|summary)\.json|metrics\.jsonl|(train|valid|test)\.(source|target)\..*",
-        path.name,
+    if any((folder / "checksums.json").exists() for folder in path.parents[:2]):
+        return True
+    names = (
+        r"(config|manifest|summary)\.json|metrics\.jsonl|(train|valid|test)\.(source|target)\..*"
     )
-    return in_checkpoint or (own is not None and any(markers))
+    if not re.fullmatch(names, path.name):
+        return False
+    return any(path.with_name(name).exists() for name in ("manifest.json", "metrics.jsonl"))
 
 
 def _identity(place: Path | int) -> tuple[int, int] | None:
-    """What identifies a regular file under any name; None if it is something else, or missing."""
+    """Return the device and the inode of a regular file, or None if it is not one."""
     try:
-        found = os.stat(place)
+        status = os.stat(place)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return status.st_dev, status.st_ino

@@ -26,14 +26,16 @@ from nmt_cli.streams import warnings_by_kind
 
 
 def check_line_counts(source: Path | None, other: Path | None) -> None:
-    """Raise DataError if these are two files with different numbers of lines; pipes are compared as
-    they are read.
+    """Raise DataError if these are two files with different numbers of lines.
+
+    The lines of pipes are counted as they are read.
     """
     if source is None or other is None or not (source.is_file() and other.is_file()):
         return
-    counts = count_lines(source), count_lines(other)
-    if counts[0] != counts[1]:
-        raise not_parallel(str(source), counts[0], str(other), counts[1])
+    source_lines = count_lines(source)
+    other_lines = count_lines(other)
+    if source_lines != other_lines:
+        raise not_parallel(str(source), source_lines, str(other), other_lines)
 
 
 def parallel_windows(
@@ -43,8 +45,10 @@ def parallel_windows(
     warn: Callable[[str], None],
     strict: bool = False,
 ) -> Windows:
-    """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as
-    strictly as `strict` says.
+    """Yield groups of lines of both inputs, as `read_windows` does.
+
+    Args:
+        strict: bytes of `other` that are not UTF-8 are an error, not a warning.
 
     Raises:
         DataError: one of the two has more lines.
@@ -60,8 +64,10 @@ def parallel_windows(
             raise not_parallel(source.name, longer, other.name, count + len(matching))
         yield window, matching
         count += len(window)
-    if other and (rest := sum(1 for _ in others)):
-        raise not_parallel(source.name, count, other.name, count + rest)
+    if other:
+        rest = sum(1 for _ in others)
+        if rest:
+            raise not_parallel(source.name, count, other.name, count + rest)
 
 
 @dataclass
@@ -111,17 +117,19 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
         TimeRemainingColumn,
     )
 
-    known = (
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("done,"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
-    columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
-    start, count, length = time.monotonic(), 0, 0
+    columns: list[Any] = [TextColumn("{task.description}")]
+    if source.size:
+        columns += [BarColumn(), TaskProgressColumn(), TextColumn("done,")]
+        columns += [TimeRemainingColumn(), TextColumn("left")]
+        title = "starting"
+    else:
+        columns.append(SpinnerColumn())
+        title = "waiting for input"
+    start = time.monotonic()
+    count = 0
+    length = 0  # in bytes
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting" if source.size else "waiting for input", total=source.size)
+        task = bar.add_task(title, total=source.size)
 
         def advance(lines: Sequence[str]) -> None:
             nonlocal count, length
@@ -136,9 +144,7 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
 Results = tuple[list[str], Totals, list[str]]  # the text of each file, figures and warnings
 Advance = Callable[[Sequence[str]], None]
 Work = Callable[[Advance, int, list[str], list[str]], Results]
-"""Called with `advance`, the number of the first line of a window, its lines, and those of the
-other file.
-"""
+"""Called with `advance`, the number of a window's first line, its lines, and the other lines."""
 
 Start = Callable[[Any, ExitStack], Work]
 Windows = Iterator[tuple[list[str], list[str]]]
@@ -152,37 +158,37 @@ def write_results(
     start: Start,
     more: Sequence[Path] = (),
 ) -> Totals:
-    """Write the results of the input, and return their figures; other ranks than the first do the
-    work only.
+    """Write the results of the input, and return their figures. Only the first rank writes.
 
-    The file `other` has a line for each line of the input. `start` loads the model, with the
-    options of this rank. The files `more` are written beside the output.
+    Args:
+        other: a file with a line for each line of the input.
+        start: loads the model, with the options of this rank.
+        more: files that are written beside the output.
     """
     from nmt_cli.distributed import join_world
 
     totals = Totals()
-    with join_world(
-        options.device, timeout_minutes=24 * 60, on_gpus=False
-    ) as world:  # one window may take long
-        own = options if world.is_main else replace(options, output=Path(os.devnull), quiet=True)
-        sharing = (
-            registry.method("shared_results")(options, world)
-            if world.size > 1
-            else nullcontext(_results)
-        )
+    # One window may take long.
+    with join_world(options.device, timeout_minutes=24 * 60, on_gpus=False) as world:
+        sharing = nullcontext(_results)
+        if world.size > 1:
+            sharing = registry.method("shared_results")(options, world)
+        files = [options.output, *more]
+        if not world.is_main:
+            files = [Path(os.devnull)] * len(files)
+            options = replace(options, output=files[0], quiet=True)
         with sharing as results, ExitStack() as stack:
-            warn = stack.enter_context(warnings_by_kind(own.quiet))
+            warn = stack.enter_context(warnings_by_kind(options.quiet))
             check_line_counts(options.input, other)  # before the work
             source = stack.enter_context(open_input(options.input))
-            beside = stack.enter_context(open_input(other)) if other else None
-            work = start(own, stack)
-            files = [own.output, *(more if world.is_main else [Path(os.devnull)] * len(more))]
+            other_input = stack.enter_context(open_input(other)) if other else None
+            work = start(options, stack)
             writers = [stack.enter_context(open_output(path)) for path in files]
             if options.input is None and sys.stdin.isatty():
-                own.note("Type lines; Ctrl-D ends.")
-            advance = stack.enter_context(progress(source, verb, own.shows_progress))
+                options.note("Type lines; Ctrl-D ends.")
+            advance = stack.enter_context(progress(source, verb, options.shows_progress))
             windows = parallel_windows(
-                source, beside, read_ahead, warn, strict=verb == "translated"
+                source, other_input, read_ahead, warn, strict=verb == "translated"
             )
             for texts, figures, warnings in results(windows, work, advance):
                 for write, text in zip(writers, texts, strict=True):
@@ -190,7 +196,7 @@ def write_results(
                 totals.add(figures)
                 for warning in warnings:
                     warn(warning)
-    own.note(totals.summary(verb))
+    options.note(totals.summary(verb))
     return totals
 
 

@@ -183,7 +183,7 @@ def test_what_is_dropped_agrees_with_a_loop(
                 Cleaning(task, parts, 1, options, [Filters(config)]).read(watched, 1)
         else:
             text = Cleaning(task, parts, 1, options, [Filters(config)]).read(watched, 1).train
-            assert text.kept.tolist() == [False, *(reason is None for reason in expected)]
+            assert text.mask.tolist() == [False, *(reason is None for reason in expected)]
             assert text.dropped == Counter(["length ratio", *filter(None, expected)])
         rows_of = [("a" * 99, "b"), *((source, target) for source, target, _ in rows)]
         dropped = [
