@@ -100,8 +100,8 @@ def new(out: Path, overwrite: bool) -> Iterator[Path]:
                 f"--out {out}: is among a run's checkpoints; choose another name, such as "
                 "RUN/averaged"
             )
-    ours = (CONFIG, WEIGHTS, TASK, CHECKSUMS)
-    with staging.staged(place, overwrite=overwrite, ours=ours, marker=CHECKSUMS) as aside:
+    files = (CONFIG, WEIGHTS, TASK, CHECKSUMS)
+    with staging.staged(place, overwrite=overwrite, allowed=files, marker=CHECKSUMS) as aside:
         yield aside
 
 

@@ -13,26 +13,25 @@ _OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def available_cores() -> int:
-    """Return the number of cores that the process may run on, or the CPU quota of its container, if
-    that is less.
+    """Return the number of cores that the process may use, by its affinity and its CPU quota.
 
-    A quota (`docker run --cpus`, limits in Kubernetes) is rounded up, and known of control groups
-    of version 2.
+    A quota (`docker run --cpus`, limits in Kubernetes) is rounded up. Only control groups of
+    version 2 have one here.
     """
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return min([cores, *(max(1, math.ceil(quota)) for quota in _quotas())])
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        cores = len(os.sched_getaffinity(0))
+    for quota in _quotas():
+        cores = min(cores, max(1, math.ceil(quota)))
+    return cores
 
 
 def _quotas() -> list[float]:
-    """Return the CPU seconds per second that the control group, and each around it, may use; none
-    is no limit.
-    """
+    """Return the limits of the control group, and of each around it, in CPU seconds per second."""
     quotas = []
     with contextlib.suppress(OSError):
-        own = re.search(r"^0::/(.*)$", _OWN_GROUP.read_text(), re.MULTILINE)
-        group = _GROUPS / (own[1] if own else "")
+        match = re.search(r"^0::/(.*)$", _OWN_GROUP.read_text(), re.MULTILINE)
+        group = _GROUPS / match[1] if match else _GROUPS
         for folder in (group, *group.parents):
             with contextlib.suppress(OSError, ValueError):  # ValueError: it says "max"
                 quota, period = map(float, (folder / "cpu.max").read_text().split())

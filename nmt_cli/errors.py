@@ -1,6 +1,7 @@
-"""User errors. `cli.main` prints the message, without a traceback, and exits with the error's code.
+"""User errors.
 
-Under torchrun one rank reports an error, so torchrun's variables are read here, too.
+`cli.main` prints the message, without a traceback, and exits with the error's code. Under torchrun
+one rank reports an error, so torchrun's variables are read here, too.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ _REPR.maxstring = _REPR.maxother = 500  # more than what is shown: it takes out 
 
 
 class NmtError(Exception):
-    """An error that the user can fix. The message names the place, what was expected and the next
-    step.
-    """
+    """An error that the user can fix. The message has the place, the problem and the next step."""
 
     exit_code = 1
 
@@ -50,9 +49,7 @@ class TrainingError(NmtError):
 
 
 class Interrupted(NmtError):
-    """A signal stopped the command cleanly. The exit code is 128 + the signal's number, as in a
-    shell.
-    """
+    """A signal stopped the command cleanly. The exit code is 128 + its number, as in a shell."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -61,8 +58,9 @@ class Interrupted(NmtError):
 
 @contextmanager
 def main_rank_reports() -> Iterator[None]:
-    """A context for errors that all ranks meet before they join: rank 0 raises them, and the others
-    exit later.
+    """A context for errors that all ranks meet before they join.
+
+    Rank 0 raises them, and the others exit later.
     """
     try:
         yield
@@ -82,7 +80,8 @@ def rank_and_size() -> tuple[int, int]:
         UsageError: the variables are not torchrun's. A shell or a cluster can leave some of them
             behind.
     """
-    rank, size = environment_number("RANK", 0), environment_number("WORLD_SIZE", 1)
+    rank = environment_number("RANK", 0)
+    size = environment_number("WORLD_SIZE", 1)
     if rank >= size:
         raise UsageError(
             f"RANK is {rank} and WORLD_SIZE {size}: unset both, or start the command with torchrun"
@@ -106,8 +105,11 @@ def environment_number(name: str, default: int) -> int:
 
 
 def missing_package(user: str, error: ImportError, extra: str = "") -> UsageError:
-    """Return the error that `user`, a flag or command, needs a package, which the `extra` of
-    nmt-cli may install.
+    """Return the error that a flag or command needs a package.
+
+    Args:
+        user: the flag or command.
+        extra: the extra of nmt-cli that installs the package, if there is one.
     """
     wanted = f"'nmt-cli[{extra}]'" if extra else error.name
     return UsageError(f"{user} needs the package {error.name}: pip install {wanted}")
@@ -122,7 +124,9 @@ def shown(value: object, characters: int = 60) -> str:
         text = re.sub(r"\s*\n\s*", " ", _REPR.repr(value))
     except ValueError:  # Python refuses to print very large numbers
         text = "a value with an integer of thousands of digits"
-    return text if len(text) <= characters else text[: characters - 3] + "..."
+    if len(text) > characters:
+        text = text[: characters - 3] + "..."
+    return text
 
 
 def command_line(*words: object) -> str:
@@ -137,30 +141,37 @@ def import_flags(modules: Iterable[str]) -> list[str]:
 
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, in the plural unless the number is 1."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    plural = "" if number == 1 else "s"
+    return f"{number:,} {noun}{plural}"
 
 
 def check_iterable(value: object, expected: str) -> None:
-    """Raise UsageError unless `value` is an iterable of strings; a string alone would be read
-    letter by letter.
-    """
+    """Raise UsageError unless `value` is an iterable of strings."""
+    # A string alone would be read letter by letter.
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise UsageError(f"expected {expected}, not {type(value).__name__}: {shown(value)}")
 
 
 def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
-    """Return up to three of the known names: those like `name`, and those that have all its words."""
+    """Return up to three known names that are like `name`, or that have all its words."""
     names = sorted(known)
     words = set(re.split("[-_]", name))
-    whole = [other for other in names if words.issubset(re.split("[-_]", other))]
-    return list(dict.fromkeys([*difflib.get_close_matches(name, names, cutoff=cutoff), *whole]))[:3]
+    similar = difflib.get_close_matches(name, names, cutoff=cutoff)
+    longer = [other for other in names if words.issubset(re.split("[-_]", other))]
+    return list(dict.fromkeys([*similar, *longer]))[:3]
 
 
 def nearest(name: str, known: Iterable[str], listing: str = "") -> str:
-    """Return a sentence with the known names near `name`, and `listing`; if none is near and no
-    listing, all.
+    """Return a sentence with the known names near `name`, and the `listing`.
+
+    Where no name is near and no listing is given, it has all names.
     """
     names = sorted(known)
-    if close := near(name, names, cutoff=0.5):
-        return f"Did you mean {' or '.join(close)}? {listing}".rstrip()
-    return listing or (f"Known: {', '.join(names)}." if names else "None is registered.")
+    similar = near(name, names, cutoff=0.5)
+    if similar:
+        return f"Did you mean {' or '.join(similar)}? {listing}".rstrip()
+    if listing:
+        return listing
+    if not names:
+        return "None is registered."
+    return f"Known: {', '.join(names)}."

@@ -1,5 +1,6 @@
-"""Unknown flags and settings, and what to use instead. Entry points of nmt.hints know those of
-other programs.
+"""Unknown flags and settings, and the names to use instead.
+
+Entry points of nmt.hints know the names of other programs.
 """
 
 from __future__ import annotations
@@ -33,56 +34,52 @@ def unknown_flags(command: str, words: Sequence[str], known: Mapping[str, Any]) 
             if is_switch and following.lower() in ("true", "false"):
                 raise UsageError(f"{word} takes no value")
         elif re.match("--?[A-Za-z]", name):
-            # -ofile is -o file, but -output is what other programs have for --output.
+            # -ofile is -o file, but -output is a flag of other programs, for --output.
             is_short = name[:2] in known and _counterpart(command, name, known) is None
-            unknown += [] if is_short else [name]
+            if not is_short:
+                unknown.append(name)
     return unknown
 
 
 def refuse(beginning: str, unknown: Iterable[str], command: str, known: Collection[str]) -> None:
-    """Raise UsageError if there are unknown names, with what to use instead of each: one of the
-    `known` or more.
-    """
+    """Raise UsageError if there are unknown names, with the names to use instead."""
+    candidates = {_name_in_tables(name): name for name in known if "." not in name}
     answers = []
-    for name in [name[:60] for name in dict.fromkeys(unknown)][
-        :50
-    ]:  # a file may have any number, of any length
+    # A file may have any number of names, of any length.
+    for name in list(dict.fromkeys(unknown))[:50]:
+        name = name[:60]
         answer = _counterpart(command, name, known)
         if answer is None:
-            candidates = {
-                _plain(candidate): candidate for candidate in known if "." not in candidate
-            }
-            close = [candidates[candidate] for candidate in near(_plain(name), candidates)]
-            answer = f"did you mean {' or '.join(close)}?" if close else "unknown"
+            similar = near(_name_in_tables(name), candidates)
+            answer = "unknown"
+            if similar:
+                answer = f"did you mean {' or '.join(candidates[other] for other in similar)}?"
         answers.append(f"{name}: {answer}")
-    if answers:
-        listing = (
-            f" {answers[0]}"
-            if len(answers) == 1
-            else "".join(f"\n  {answer}" for answer in answers)
-        )
-        raise UsageError(f"{beginning}{listing}\n`nmt {command} --help` lists the flags.")
+    if not answers:
+        return
+    listing = f" {answers[0]}"
+    if len(answers) > 1:
+        listing = "".join(f"\n  {answer}" for answer in answers)
+    raise UsageError(f"{beginning}{listing}\n`nmt {command} --help` lists the flags.")
 
 
 def _counterpart(command: str, name: str, known: Collection[str]) -> str | None:
-    """Return what to use instead of a flag of another program, or of one of ours that is written in
-    another way.
-    """
-    plain = _plain(name)
-    tables = entries("nmt.hints")
-    answers = [
-        (other, table[other][plain]) for table in tables for other in table if plain in table[other]
-    ]
-    for other, answer in answers:
-        if other == command:
-            return str(answer)
-    if f"--{plain}" in known:
-        return f"use --{plain}"
-    for other, answer in answers:
+    """Return advice about a flag of another program, or a flag of ours in another spelling."""
+    name = _name_in_tables(name)
+    answers: dict[str, str] = {}  # by our command
+    for table in entries("nmt.hints"):
+        for other, flags in table.items():
+            if name in flags:
+                answers.setdefault(other, flags[name])
+    if command in answers:
+        return answers[command]
+    if f"--{name}" in known:
+        return f"use --{name}"
+    for other, answer in answers.items():
         return f"`nmt {other}`: {answer}"
     return None
 
 
-def _plain(name: str) -> str:
+def _name_in_tables(name: str) -> str:
     """Return the name of a flag, or of a setting in a section of a file, as the tables have it."""
     return name.lstrip("-").replace("_", "-").rpartition(".")[2]

@@ -1,8 +1,7 @@
-"""The public names for components of other packages. Imports from here stay valid when a module
-moves.
+"""The public names for components of other packages.
 
-docs/adding-a-component.md explains them. Names that need PyTorch are imported when they are first
-used.
+Imports from here stay valid when a module moves. docs/adding-a-component.md explains them. Names
+that need PyTorch are imported when they are first used.
 """
 
 from importlib import import_module

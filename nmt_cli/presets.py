@@ -1,5 +1,4 @@
-"""The presets: named models, each with only the settings that differ from the base model, as in
-Table 3.
+"""The presets: named models, each with the settings that differ from the base model, as in Table 3.
 
 The defaults of all components are the base model and the training of section 5.
 """
@@ -15,24 +14,22 @@ from nmt_cli.errors import UsageError
 
 
 class Preset(NamedTuple):
-    """A named model: a description, the settings that differ from the base model, and the module
-    that has it.
-    """
+    """A named model."""
 
     about: str
-    differs: dict[str, Any]
-    module: str
+    differs: dict[str, Any]  # settings unlike the base model's
+    module: str  # of Python, which registers it
 
 
 PRESETS: dict[str, Preset] = {}
-"""The presets of all modules that have been imported: `registry.discover` imports those of annexes
-and plug-ins.
-"""
+"""The presets of all modules that have been imported, as `registry.discover` does."""
 
 
 def preset(name: str, about: str, /, **differs: Any) -> None:
-    """Register a preset; `differs` are settings of `nmt train`, where the name of a kind selects a
-    component.
+    """Register a preset.
+
+    Args:
+        differs: settings of `nmt train`. The name of a kind selects a component.
 
     Raises:
         UsageError: there is another preset of this name.
@@ -41,24 +38,26 @@ def preset(name: str, about: str, /, **differs: Any) -> None:
 
 
 def read_presets(module: str, path: str) -> None:
-    """Register the presets of `module`, the file `path`: those in the TOML file of the same name, a
-    table for each.
+    """Register the presets in a TOML file, a table for each.
+
+    Args:
+        path: the file of the `module`, beside the TOML file of the same name.
 
     Raises:
         UsageError: there is another preset of this name.
     """
-    for name, settings in tomllib.loads(
-        Path(path).with_suffix(".toml").read_text(encoding="utf-8")
-    ).items():
-        _register(name, Preset(settings.pop("about"), settings, module))
+    text = Path(path).with_suffix(".toml").read_text(encoding="utf-8")
+    for name, settings in tomllib.loads(text).items():
+        about = settings.pop("about")
+        _register(name, Preset(about, settings, module))
 
 
 def _register(name: str, new: Preset) -> None:
-    taken = PRESETS.setdefault(name, new)
-    if taken != new:  # a module may be loaded again
+    present = PRESETS.setdefault(name, new)
+    if present != new:  # a module may be loaded again
         raise UsageError(
-            f"preset {name!r} is registered twice: by {taken.module} and by {new.module}. Rename "
-            "one."
+            f"preset {name!r} is registered twice: by {present.module} and by {new.module}. "
+            "Rename one."
         )
 
 

@@ -196,9 +196,9 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         task.adopt(saved, chosen)
     prefixes = [part.prefix for part in parts]
     task.look_ahead(prefixes, held_out.values(), adopted=saved is not None)
-    ours = (MANIFEST, TASK, *_FILES)
+    allowed = (MANIFEST, TASK, *_FILES)
     with staging.staged(
-        options.out, overwrite=options.overwrite, ours=ours, marker=MANIFEST
+        options.out, overwrite=options.overwrite, allowed=allowed, marker=MANIFEST
     ) as directory:
         splits = _write(directory, task, options, filters, files)
     following = _next_command(options, task, saved, splits["train"]["target"]["tokens"])

@@ -1,5 +1,6 @@
-"""Writing and deleting: after a crash, a file or directory is whole or absent, and nothing of the
-user's is touched.
+"""Writing and deleting: after a crash, a file or directory is whole or absent.
+
+Nothing of the user's is touched.
 
 NAME is written beside it, flushed to disk and renamed: a file as `.NAME.RANDOM.nmt-part`, a
 directory as `.NAME.nmt-part`. While a directory is replaced, its old content is `.NAME.nmt-old`;
@@ -30,7 +31,7 @@ _UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES, errno.E
 
 
 def beside(place: Path, ending: str, mark: str = MARK) -> Path:
-    """Return the hidden path `.NAME.nmt-ENDING`; the endings are `part`, `old`, `gone` and `lock`."""
+    """Return the hidden path `.NAME.nmt-ENDING`. Endings are `part`, `old`, `gone` and `lock`."""
     return place.with_name(f".{place.name}.{mark}{ending}")
 
 
@@ -58,9 +59,7 @@ def new_directory(place: Path) -> Iterator[Path]:
 
 
 def recover(place: Path, mark: str = MARK) -> None:
-    """Restore `place` if its replacement was interrupted, and delete the remains of writing and
-    deleting it.
-    """
+    """Restore `place` if its replacement was interrupted, and delete the remains."""
     old = beside(place, "old", mark)
     if old.is_dir() and not os.path.lexists(place):
         old.rename(place)
@@ -77,9 +76,7 @@ def delete(directory: Path) -> None:
 
 
 def set_aside(directory: Path, word: str) -> str:
-    """Rename a directory to `WORD-NAME`, and where that is in use, to a longer name; return the
-    name.
-    """
+    """Rename a directory to `WORD-NAME`, or to a longer name if that is in use. Return the name."""
     name = f"{word}-{directory.name}"
     while os.path.lexists(directory.with_name(name)):
         name += "x"
@@ -99,8 +96,10 @@ def discard(path: Path) -> None:
 
 
 def new_link(place: Path, target: Path) -> None:
-    """Make `place` a link to `target`, in place of a link or a directory of ours; raise OSError if
-    it cannot be.
+    """Make `place` a link to `target`, in place of a link or a directory of ours.
+
+    Raises:
+        OSError: it cannot be, as on a file system without links.
     """
     aside = beside(place, "part")
     discard(aside)
@@ -112,7 +111,7 @@ def new_link(place: Path, target: Path) -> None:
 
 
 def copy_files(files: Iterable[Path], original: Path, copy: Path, link: bool = False) -> None:
-    """Copy files of the directory `original` to `copy`, as hard links if `link` and where possible."""
+    """Copy files of the directory `original` to `copy`, by hard links if `link` and if possible."""
     for path in files:
         target = copy / path.relative_to(original)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -124,18 +123,21 @@ def copy_files(files: Iterable[Path], original: Path, copy: Path, link: bool = F
 
 
 @contextmanager
-def new_file(path: Path, ours: bool = False) -> Iterator[io.FileIO]:
+def new_file(path: Path, is_output: bool = True) -> Iterator[io.FileIO]:
     """Yield a file that replaces the one at `path`, with its permissions, at the end of the block.
 
     An error of the block, or of the disk, deletes it and leaves the old file. A link at `path`
-    stays, and the file that it leads to is replaced; a file of `ours` must not be a link.
+    stays, and the file that it leads to is replaced, unless `is_output` is false: our own files
+    must not be links.
 
     Raises:
-        OSError: the file cannot be opened or flushed; `filename` names it.
+        OSError: the file cannot be opened or flushed. `filename` names it.
     """
-    if ours:
+    place = path
+    if is_output:
+        place = Path(os.path.realpath(path))
+    else:
         check_ours(path)
-    place = path if ours else Path(os.path.realpath(path))
     aside = place.with_name(f".{place.name[:50]}.{os.urandom(6).hex()}.{MARK}part")
     try:
         try:
@@ -158,7 +160,7 @@ def new_file(path: Path, ours: bool = False) -> Iterator[io.FileIO]:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file of ours atomically."""
-    with new_file(path, ours=True) as file:
+    with new_file(path, is_output=False) as file:
         write_all(file.fileno(), text.encode(), path)
 
 
@@ -187,17 +189,16 @@ def open_ours(path: Path, flags: int = 0) -> int:
 
 
 def check_ours(path: Path, directory: bool = False) -> None:
-    """Raise UsageError if a link, a pipe or anything else is in the place of a file, or a
-    `directory`, of ours.
-    """
+    """Raise UsageError if a link or anything else is in the place of our file or `directory`."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    if not (stat.S_ISDIR if directory else stat.S_ISREG)(mode):
-        ours = "directory" if directory else "file"
+    kind = "directory" if directory else "file"
+    is_right = stat.S_ISDIR(mode) if directory else stat.S_ISREG(mode)
+    if not is_right:
         raise UsageError(
-            f"{path}: this is {kind_of(mode)}; nmt makes a {ours} of this name itself. Move it away"
+            f"{path}: this is {kind_of(mode)}; nmt makes a {kind} of this name itself. Move it away"
         )
 
 
@@ -208,7 +209,7 @@ def kind_of(mode: int) -> str:
 
 
 def write_all(descriptor: int, content: bytes, name: Path | str) -> None:
-    """Write bytes to an open file; an OSError has the `name`."""
+    """Write bytes to an open file. An OSError has the `name`."""
     with named(name):
         while content:
             content = content[os.write(descriptor, content) :]

@@ -1,5 +1,6 @@
-"""Files and standard streams as bytes, compressed ones too: recognised by content to read, by the
-name to write.
+"""Files and standard streams as bytes.
+
+Compressed files are recognised by their content to be read, and by their name to be written.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ _READERS = {
 
 
 class Input:
-    """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz, bzip2 or
-    Zstandard data.
+    """The bytes of a file, a pipe or a terminal, decompressed if they are compressed data.
 
     Args:
         consumed: called with the number of bytes of the file read since the last call.
@@ -68,7 +68,7 @@ class Input:
         return self._form is not None or bool(select.select([self._raw], [], [], PAUSE)[0])
 
     def read(self) -> bytes:
-        """Return some bytes, waiting for them if necessary; empty at the end.
+        """Return some bytes, waiting for them if necessary. At the end, return none.
 
         Raises:
             DataError: the input cannot be read, or is damaged compressed data.
@@ -99,34 +99,35 @@ class Input:
 
     def _blocks(self) -> Iterator[bytes]:
         beginning = self._plain.peek(10)
-        self._form = next(
-            (form for form, pattern in _BEGINNINGS.items() if pattern.match(beginning)), None
-        )
+        for form, pattern in _BEGINNINGS.items():
+            if pattern.match(beginning):
+                self._form = form
+                break
         if self._form is None:
             return iter(partial(self._plain.read1, _BLOCK), b"")
         if self._form == "gzip":
-            return iter(
-                partial(
-                    importlib.import_module("gzip").GzipFile(fileobj=self._plain).read1, _BLOCK
-                ),
-                b"",
-            )
+            reader = importlib.import_module("gzip").GzipFile(fileobj=self._plain)
+            return iter(partial(reader.read1, _BLOCK), b"")
         module, name = _READERS[self._form]
         return _decompressed(self._plain, getattr(importlib.import_module(module), name))
 
     def file_position(self, length: float) -> float:
-        """Return about how many bytes of the file hold the first `length` bytes of the content,
-        read already.
-        """
-        return self._raw.tell() * length / max(1, self._length) if self.size else 0.0
+        """Return about how many bytes of the file hold the first `length` bytes that were read."""
+        if not self.size:
+            return 0.0
+        return self._raw.tell() * length / max(1, self._length)
 
 
 def _decompressed(file: io.BufferedIOBase, new_stream: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the content of compressed streams in sequence, each from a decompressor that
-    `new_stream` returns.
+    """Yield the content of compressed streams in sequence.
 
-    Python's readers leave out what follows a stream that is whole. Raises EOFError, or an error of
-    the decompressor.
+    Python's own readers would leave out the second stream.
+
+    Args:
+        new_stream: returns a decompressor for one stream.
+
+    Raises:
+        EOFError: a stream is truncated. Damaged data raise an error of the decompressor.
     """
     data = file.read1(_BLOCK)
     while data:
@@ -141,8 +142,11 @@ def _decompressed(file: io.BufferedIOBase, new_stream: Callable[[], Any]) -> Ite
                 if not data:
                     raise EOFError
         data = stream.unused_data.lstrip(b"\0")  # streams may be padded
-        while not data and (following := file.read1(_BLOCK)):
-            data = following.lstrip(b"\0")
+        while not data:
+            block = file.read1(_BLOCK)
+            if not block:
+                return
+            data = block.lstrip(b"\0")
 
 
 @contextmanager
@@ -172,15 +176,13 @@ def open_input(path: Path | None, consumed: Callable[[int], None] | None = None)
 
 @contextmanager
 def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Open a file, or standard output where `path` is None; yield the function that writes bytes to
-    it.
+    """Open a file, or standard output where `path` is None. Yield the function that writes bytes.
 
     The name's ending says whether it is compressed. A file appears, or replaces the one there, when
-    the block ends without an error. What is no regular file, such as a pipe or /dev/stdout, is
-    written as it is.
+    the block ends without an error. A pipe, /dev/stdout and the like are written at once.
 
     Raises:
-        OSError: the file cannot be opened or written; `filename` names it.
+        OSError: the file cannot be opened or written. `filename` names it.
     """
     if path is None:
         yield lambda content: durable.write_all(sys.stdout.fileno(), content, "standard output")
@@ -204,9 +206,7 @@ def _opened(path: Path) -> AbstractContextManager[io.FileIO]:
 
 
 def _descriptor(path: Path) -> Path | None:
-    """Return the name of an open descriptor that `path` is or links to, as /dev/stdout does; None
-    for others.
-    """
+    """Return the open descriptor that `path` is or links to, as /dev/stdout does, or None."""
     for _ in range(40):  # links
         folder = os.path.realpath(path.parent)
         if re.fullmatch(r"/dev/fd|/proc/\d+(/task/\d+)?/fd", folder):

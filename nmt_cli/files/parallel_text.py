@@ -1,5 +1,6 @@
-"""Pairs of lines, in two files or in a table, read in blocks of bytes that another process can
-split and decode.
+"""Pairs of lines, in two files or in a table.
+
+They are read in blocks of bytes, which another process can split and decode.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.opening import open_input
 from nmt_cli.files.text import LONGEST_LINE, decoded_line, too_long, without_mark
 
-BLOCK = 2000  # lines in a block; the last block of a file may be shorter
+BLOCK = 2000  # lines in a block, but the last one of a file
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,8 @@ class ParallelLines:
             DataError: a line is not UTF-8. The message names the file and the line.
         """
         source, target = self._sides()
-        places = (
-            f"{self.names[0]}:{number}" for number in range(self.first, self.first + len(self))
-        )
+        numbers = range(self.first, self.first + len(self))
+        places = (f"{self.names[0]}:{number}" for number in numbers)
         return zip(source, target, places, strict=True)
 
     def _sides(self) -> tuple[list[str], list[str]]:
@@ -53,7 +53,9 @@ class ParallelLines:
             numbered = enumerate(content.split(b"\n"), self.first)
             return [decoded_line(line, f"{self.names[side]}:{number}") for number, line in numbered]
         lines = text.split("\n")
-        return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        return lines
 
 
 class Columns(NamedTuple):
@@ -64,7 +66,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(columns: str) -> Columns:
-    """Return the columns of `source=2,target=5`; raise UsageError for another form."""
+    """Return the columns of `source=2,target=5`, or raise UsageError for another form."""
     numbers = re.fullmatch(r"source=([1-9]\d{0,4}),target=([1-9]\d{0,4})", columns)
     if not numbers:
         raise UsageError(
@@ -75,9 +77,7 @@ def columns_of(columns: str) -> Columns:
 
 @dataclass(frozen=True)
 class TableLines(ParallelLines):
-    """Consecutive lines of a table: columns with a tab between two, in which quotation marks mean
-    nothing.
-    """
+    """Consecutive lines of a table: columns with a tab between two. Quotation marks are text."""
 
     columns: Columns = field(default_factory=Columns)
 
@@ -86,17 +86,19 @@ class TableLines(ParallelLines):
         return [row[0] for row in rows], [row[1] for row in rows]
 
     def cells(self, columns: Sequence[int], flag: str = "--columns") -> list[list[str]]:
-        """Return the columns of each line, which `flag` gives; raise DataError for a line that
-        lacks one.
+        """Return the columns, which `flag` gives, of each line.
+
+        Raises:
+            DataError: a line lacks one.
         """
-        needed, rows = max(columns), []
+        needed = max(columns)
+        rows = []
         for number, line in enumerate(self._decoded(0), self.first):
             cells = line.split("\t") if line.strip() else [""] * needed
             if len(cells) < needed:
                 raise DataError(
                     f"{self.names[0]}:{number}: expected {needed} columns with a tab between two, "
-                    f"found {len(cells)}; "
-                    f"correct the line, or give other {flag}"
+                    f"found {len(cells)}; correct the line, or give other {flag}"
                 )
             rows.append([cells[column - 1] for column in columns])
         return rows
@@ -105,8 +107,10 @@ class TableLines(ParallelLines):
 def read_table(
     path: Path, columns: Columns, consumed: Callable[[int], None] | None = None
 ) -> Iterator[ParallelLines]:
-    """Yield the lines of a table in blocks; raise DataError as `read_parallel`, or `TableLines` for
-    a column.
+    """Yield the lines of a table in blocks.
+
+    Raises:
+        DataError: as `read_parallel`. A column that is missing is found by `TableLines`.
     """
     first = 1
     for block in _blocks(path, consumed):
@@ -121,50 +125,58 @@ def read_parallel(
     """Yield the lines of two files with the same number of lines, in blocks.
 
     Raises:
-        DataError: as `text.read_lines`, except that of bytes that are not UTF-8, which
-            `ParallelLines` finds; or one file has more lines. The message gives both counts.
+        DataError: as `text.read_lines`, or one file has more lines. The message gives both counts.
+            Bytes that are not UTF-8 are found by `ParallelLines`.
     """
-    sources, targets = _blocks(source, consumed), _blocks(target, consumed)
+    sources = _blocks(source, consumed)
+    targets = _blocks(target, consumed)
     names = (str(source), str(target))
-    read = [0, 0]
-    for blocks in zip_longest(sources, targets):
-        sizes = [0 if block is None else block.count(b"\n") + 1 for block in blocks]
-        if sizes[0] != sizes[1]:
-            for side, rest in enumerate((sources, targets)):
-                read[side] += sizes[side] + sum(block.count(b"\n") + 1 for block in rest)
-            raise not_parallel(names[0], read[0], names[1], read[1])
-        yield ParallelLines(names, blocks, read[0] + 1, sizes[0])
-        read = [total + size for total, size in zip(read, sizes, strict=True)]
+    lines = 0
+    for source_block, target_block in zip_longest(sources, targets):
+        size = _size(source_block)
+        if size != _size(target_block):
+            source_lines = lines + sum(map(_size, chain([source_block], sources)))
+            target_lines = lines + sum(map(_size, chain([target_block], targets)))
+            raise not_parallel(names[0], source_lines, names[1], target_lines)
+        yield ParallelLines(names, (source_block, target_block), lines + 1, size)
+        lines += size
+
+
+def _size(block: bytes | None) -> int:
+    """Return the number of lines of a block, 0 if a file has ended before it."""
+    if block is None:
+        return 0
+    return block.count(b"\n") + 1
 
 
 def not_parallel(source: str, source_lines: int, target: str, target_lines: int) -> DataError:
     """Return the error of two files whose numbers of lines differ."""
     return DataError(
         f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file "
-        "must belong to line n "
-        "of the other"
+        "must belong to line n of the other"
     )
 
 
 def _blocks(path: Path, consumed: Callable[[int], None] | None) -> Iterator[bytes]:
-    """Yield the lines of a file in blocks, a line feed between two lines; without a byte-order
-    mark.
-    """
-    held: list[bytes] = []
-    rest, number = b"", 0  # of the lines before those held
+    """Yield the lines of a file in blocks, a line feed between two lines, without a mark."""
+    lines: list[bytes] = []  # of the next block
+    rest = b""  # the line that has no end yet
+    number = 0  # of lines in the blocks before
     with open_input(path, consumed) as stream:
-        while block := stream.read():
-            *whole, rest = (rest + block).split(b"\n")
-            if not number and not held and whole:
+        for content in iter(stream.read, b""):
+            *whole, rest = (rest + content).split(b"\n")
+            if whole and number == 0 and not lines:  # the first line of the file
                 whole[0] = without_mark(whole[0], stream.name)
-            held += whole
-            while len(held) >= BLOCK:
-                yield b"\n".join(held[:BLOCK])
-                del held[:BLOCK]
+            lines += whole
+            while len(lines) >= BLOCK:
+                yield b"\n".join(lines[:BLOCK])
+                del lines[:BLOCK]
                 number += BLOCK
             if len(rest) > LONGEST_LINE:
-                raise too_long(f"{stream.name}:{number + len(held) + 1}")
+                raise too_long(f"{stream.name}:{number + len(lines) + 1}")
         if rest:
-            held.append(rest if number or held else without_mark(rest, stream.name))
-    if held:
-        yield b"\n".join(held)
+            if number == 0 and not lines:
+                rest = without_mark(rest, stream.name)
+            lines.append(rest)
+    if lines:
+        yield b"\n".join(lines)

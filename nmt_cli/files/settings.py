@@ -12,7 +12,7 @@ from typing import Any
 from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import check_regular
 
-_LARGEST = 1 << 20  # bytes; the readers of YAML and TOML are slow
+_LARGEST = 1 << 20  # bytes, because the readers of YAML and TOML are slow
 _MOST_DOTS = 100  # of a key of TOML, whose reader takes quadratic time and memory for them
 
 # The words of YAML 1.2. In YAML 1.1, PyYAML's, `no` is a boolean, `1:30` and `010` are other
@@ -48,7 +48,7 @@ def read_settings(path: Path) -> Any:
 
 
 def from_json(text: str | bytes | bytearray) -> Any:
-    """Return the content of JSON; raise ValueError if it is damaged, or a name is there twice."""
+    """Return the content of JSON, or raise ValueError if it is damaged or a name is there twice."""
 
     def without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -69,16 +69,15 @@ def _from_toml(text: str) -> Any:
 
 
 def _from_yaml(text: str) -> Any:
-    """Return the content of a YAML document, by PyYAML's safe loader; of an empty one, no settings."""
+    """Return the content of a YAML document, by PyYAML's safe loader. It may be empty."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(
-                yaml.AliasEvent
-            ):  # some, each used twice by the next, are a value without end
+            # A few aliases, each used twice by the next, are a value without end.
+            if self.check_event(yaml.AliasEvent):
                 event = self.peek_event()
                 problem = f"*{shown(event.anchor)} is an alias; write out the value"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
@@ -106,9 +105,6 @@ def _from_yaml(text: str) -> Any:
         return {} if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         raise ValueError(f"line {error.problem_mark.line + 1}: {error.problem}") from error
-    except (
-        yaml.YAMLError,
-        AttributeError,
-        LookupError,
-    ) as error:  # the latter by tags such as !!bool
+    # Tags such as !!bool raise the last two.
+    except (yaml.YAMLError, AttributeError, LookupError) as error:
         raise ValueError(str(error).partition("\n")[0]) from error

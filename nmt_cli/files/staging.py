@@ -1,5 +1,6 @@
-"""Output directories of commands: written by one process at a time, and never in the place of a
-user's files.
+"""Output directories of commands.
+
+One process at a time writes them, and never in the place of a user's files.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from nmt_cli.files import durable
 
 
 @contextmanager
-def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) -> Iterator[Path]:
-    """Yield a directory to write into; it becomes `out` when the block succeeds and is deleted when
-    it fails.
+def staged(out: Path, *, overwrite: bool, allowed: Collection[str], marker: str) -> Iterator[Path]:
+    """Yield a directory to write into, which becomes `out` if the block succeeds.
 
     Args:
         overwrite: replace an earlier result at `out`.
-        ours: the names that a result may contain; a directory with others is never replaced.
+        allowed: the names that a result may contain. A directory with others is never replaced.
         marker: a name that every result contains.
 
     Raises:
@@ -30,10 +30,10 @@ def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) ->
     out = Path(os.path.realpath(out))  # replace the target of a link, not the link
     with _locked(out):
         durable.recover(out)
-        _check_free(out, overwrite, ours, marker)
+        _check_free(out, overwrite, allowed, marker)
         with durable.new_directory(out) as aside:
             yield aside
-            _check_free(out, overwrite, ours, marker)  # the user may have written there since
+            _check_free(out, overwrite, allowed, marker)  # the user may have written there since
 
 
 def check_name(out: Path) -> None:
@@ -43,14 +43,12 @@ def check_name(out: Path) -> None:
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file; return False if another process has. Where the file system has no locks,
-    it does nothing.
-    """
+    """Lock an open file, and return False if another process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
+    except OSError:  # this file system has no locks
         pass
     return True
 
@@ -83,12 +81,11 @@ def _locked(out: Path) -> Iterator[None]:
             f"--out {out}: cannot create this directory: {error.filename}: {error.strerror}"
         ) from error
     try:
-        # Whoever held the lock may have deleted its file since it was opened here.
-        if (
-            not try_lock(handle)
-            or not lock.exists()
-            or not os.path.samestat(os.fstat(handle), lock.stat())
-        ):
+        # The process that held the lock may have deleted its file since it was opened here.
+        is_held = (
+            try_lock(handle) and lock.exists() and os.path.samestat(os.fstat(handle), lock.stat())
+        )
+        if not is_held:
             raise UsageError(f"--out {out}: another process is writing this directory")
         try:
             yield
@@ -98,18 +95,20 @@ def _locked(out: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) -> None:
-    """Raise UsageError unless `out` is absent, empty, or an earlier result that may be overwritten."""
+def _check_free(out: Path, overwrite: bool, allowed: Collection[str], marker: str) -> None:
+    """Raise UsageError unless `out` is absent, empty, or a result that may be overwritten."""
     if not os.path.lexists(out):
         return
     if not out.is_dir():
         raise UsageError(f"--out {out}: not a directory; choose another name")
     names = {entry.name for entry in out.iterdir()}
-    problem = "exists; choose another name, or replace it with --overwrite"
-    if foreign := sorted(names - set(ours)):
+    foreign = sorted(names - set(allowed))
+    if foreign:
         problem = f"is in use: it contains {', '.join(foreign[:3])}; choose another name"
     elif names and marker not in names:
         problem = f"is in use: it has no {marker}; choose another name"
-    elif overwrite or not names:
+    elif names and not overwrite:
+        problem = "exists; choose another name, or replace it with --overwrite"
+    else:
         return
     raise UsageError(f"--out {out}: this directory {problem}")

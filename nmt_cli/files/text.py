@@ -1,7 +1,8 @@
 """Lines of text: split at the line feed alone, decoded as UTF-8, strictly or leniently.
 
-`str.splitlines` and files in text mode also split at U+0085, U+2028 and others, which occur inside
-real sentences; the two sides of a corpus would lose their alignment. So lines are split as bytes.
+`str.splitlines` and files in text mode also split at U+0085, U+2028 and others. They occur inside
+real sentences, and the two sides of a corpus would lose their alignment. So lines are split as
+bytes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from nmt_cli.files import durable
 from nmt_cli.files.opening import COMPRESSED, Input, explained, open_input
 
 STANDARD_INPUT = "-"  # in the place of a file's name
-LONGEST_LINE = 1 << 26  # bytes; a longer line is an error: the file is not text
-LONGEST_CUT_LINE = 1 << 20  # bytes; in lenient mode, the rest of a longer line is left out
+LONGEST_LINE = 1 << 26  # bytes. A file with a longer line is not text
+LONGEST_CUT_LINE = 1 << 20  # bytes. In lenient mode, the rest of a longer line is left out
 LARGEST_JSON = 1 << 26  # bytes
 LARGEST_WEIGHT = 1000  # how often at most an epoch has the sentences of a part of the training text
 
@@ -44,10 +45,13 @@ def check_read_once(names: Sequence[str]) -> None:
 def read_lines(
     path: Path | None, consumed: Callable[[int], None] | None = None, *, keep_mark: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or compressed; of standard input where `path` is None.
+    """Yield the lines of a UTF-8 file, plain or compressed.
 
     A byte-order mark at the start, unless `keep_mark`, and a carriage return at the end of a line
     are removed.
+
+    Args:
+        path: None is standard input.
 
     Raises:
         DataError: the file cannot be read, is not UTF-8, is damaged compressed data, or has a line
@@ -62,21 +66,21 @@ def read_lines(
 def read_windows(
     stream: Input, lines: int, warn: Callable[[str], None], characters: int = 1 << 22
 ) -> Iterator[list[str]]:
-    """Yield groups of at most `lines` lines; shorter where they reach `characters` or where the
-    input pauses.
+    """Yield groups of lines, which are read leniently.
 
-    So a file comes in groups large enough to sort, and a line that is typed comes at once. Lines
-    are read leniently.
+    A group ends after `lines` lines, after `characters`, or where the input pauses. So a file comes
+    in groups large enough to sort, and a line that is typed comes at once.
     """
     window: list[str] = []
-    held = 0
+    length = 0
     for line in decoded_lines(stream, warn):
         if line is not None:
             window.append(line)
-            held += len(line)
-        if window and (line is None or len(window) == lines or held >= characters):
+            length += len(line)
+        if window and (line is None or len(window) == lines or length >= characters):
             yield window
-            window, held = [], 0
+            window = []
+            length = 0
     if window:
         yield window
 
@@ -91,23 +95,26 @@ def decoded_lines(
     left out, and `warn` is called with a message. UTF-16 raises in both modes, as does a line
     without an end.
     """
-    number = left_out = 0
-    rest = b""
     limit = LONGEST_LINE if warn is None else LONGEST_CUT_LINE
+    number = 0
+    left_out = 0  # bytes of the line that has no end yet
+    rest = b""  # the beginning of that line
     ended = False
     while not ended:
         if not stream.ready():
             yield None
         block = stream.read()
         ended = not block
-        *whole, rest = (rest + block).split(b"\n")
-        for line in [*whole, rest] if ended and rest else whole:
+        *lines, rest = (rest + block).split(b"\n")
+        if lines:
+            left_out = 0
+        if ended and rest:
+            lines.append(rest)
+        for line in lines:
             number += 1
             if number == 1:
                 line = without_mark(line, stream.name, keep_mark)
             yield decoded_line(line, f"{stream.name}:{number}", limit, warn)
-        if whole:
-            left_out = 0
         if len(rest) > limit:
             left_out += len(rest) - limit
             if warn is None or left_out > LONGEST_LINE:
@@ -116,16 +123,18 @@ def decoded_lines(
 
 
 def without_mark(line: bytes, name: str, keep_mark: bool = False) -> bytes:
-    """Return the first line of a file without its byte-order mark; raise DataError for UTF-16."""
+    """Return the first line of a file without its mark, or raise DataError for UTF-16."""
     if line.startswith(_UTF16_MARKS):
         raise DataError(f"{name}: this text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
-    return line if keep_mark else line.removeprefix(codecs.BOM_UTF8)
+    if keep_mark:
+        return line
+    return line.removeprefix(codecs.BOM_UTF8)
 
 
 def decoded_line(
     line: bytes, place: str, limit: int = LONGEST_LINE, warn: Callable[[str], None] | None = None
 ) -> str:
-    """Return a line without the carriage return at its end; strict or lenient as `decoded_lines`."""
+    """Return a line without the carriage return at its end, as `decoded_lines` decodes it."""
     line = line.removesuffix(b"\r")
     if len(line) > limit:
         if warn is None:
@@ -136,7 +145,8 @@ def decoded_line(
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        problem = f"{place}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}"
+        byte = line[error.start]
+        problem = f"{place}: not valid UTF-8: byte 0x{byte:02x} at position {error.start + 1}"
         if warn is None:
             raise DataError(f"{problem}. {_CONVERT}") from error
         warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD). {_CONVERT}")
@@ -150,67 +160,70 @@ def too_long(place: str) -> DataError:
 
 def count_lines(path: Path) -> int:
     """Return the number of lines of a file, plain or compressed, as `decoded_lines` counts them."""
-    count, last = 0, b"\n"
+    count = 0
+    last = b"\n"
     with open_input(path) as stream:
-        while block := stream.read():
+        for block in iter(stream.read, b""):
             count += block.count(b"\n")
             last = block[-1:]
-    return count + (last != b"\n")
+    if last != b"\n":
+        count += 1
+    return count
 
 
 def existing_file(name: str) -> Path:
-    """Return the path of a file, or else of the compressed file; raise DataError if there is none."""
-    if found := plain_or_compressed(Path(name)):
-        return found
-    raise DataError(f"{name}: no such file, nor a compressed one, as {name}.gz")
+    """Return the path of a file, plain or compressed, or raise DataError."""
+    path = plain_or_compressed(Path(name))
+    if path is None:
+        raise DataError(f"{name}: no such file, nor a compressed one, as {name}.gz")
+    return path
 
 
 def check_prefix(prefix: str, endings: Sequence[str]) -> None:
-    """Raise DataError if `prefix` is a file, and not the beginning of the names of files with these
-    endings.
-    """
-    if Path(prefix).is_file() and not all(
-        plain_or_compressed(Path(f"{prefix}.{ending}")) for ending in endings
-    ):
-        raise DataError(
-            f"{prefix}: expected a table whose name ends in .tsv, or the beginning of the names of "
-            "two files. Save CSV "
-            "or a spreadsheet as tab-separated text. Name two files with --train-source and "
-            "--train-target"
-        )
+    """Raise DataError if `prefix` is a file itself, and there are no files with these endings."""
+    if not Path(prefix).is_file():
+        return
+    if all(plain_or_compressed(Path(f"{prefix}.{ending}")) for ending in endings):
+        return
+    raise DataError(
+        f"{prefix}: expected a table whose name ends in .tsv, or the beginning of the names of two "
+        "files. Save CSV or a spreadsheet as tab-separated text. Name two files with "
+        "--train-source and --train-target"
+    )
 
 
 def find_file(prefix: str, ending: str) -> Path:
-    """Return the path `PREFIX.ENDING`, or else the path of the compressed file; raise DataError if
-    there is none.
-    """
-    path, given = Path(f"{prefix}.{ending}"), Path(prefix)
-    if found := plain_or_compressed(path):
-        return found
-    directory = given if given.is_dir() else path.parent
+    """Return the path `PREFIX.ENDING`, or the path of the compressed file, or raise DataError."""
+    place = Path(f"{prefix}.{ending}")
+    path = plain_or_compressed(place)
+    if path is None:
+        hint = _prefix_meant(Path(prefix), ending)
+        raise DataError(f"{place}: no such file, nor a compressed one, as {place}.gz. {hint}")
+    return path
+
+
+def _prefix_meant(prefix: Path, ending: str) -> str:
+    """Return a hint at files that have this ending, or begin with this prefix."""
+    directory = prefix if prefix.is_dir() else prefix.parent
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
-    prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name} - {
-        given.name
-    }
-    if given.is_dir():
+    prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name}
+    prefixes.discard(prefix.name)
+    if prefix.is_dir():
         example = directory / min(prefixes, default="train")
-        hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
-    elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):
-        # Else a number at the end of the name would be the weight.
+        return f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
+    close = difflib.get_close_matches(prefix.name, prefixes, n=1, cutoff=0.5)
+    if close:
+        # Without a weight, a number at the end of the name would be taken for one.
         weight = "*1" if "*" in close[0] else ""
-        hint = f"Did you mean the prefix {directory / close[0]}{weight}?"
-    else:
-        beside = [name for name in names if name.startswith(given.name)]
-        hint = (
-            f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
-        )
-    raise DataError(f"{path}: no such file, nor a compressed one, as {path}.gz. {hint}")
+        return f"Did you mean the prefix {directory / close[0]}{weight}?"
+    similar = [name for name in names if name.startswith(prefix.name)]
+    if similar:
+        return f"Found: {', '.join(similar[:8])}."
+    return f"No file name starts with {prefix}."
 
 
 def plain_or_compressed(path: Path) -> Path | None:
-    """Return `path`, or else the file with one of `COMPRESSED` after its name; None if there is
-    neither.
-    """
+    """Return `path`, or the file with one of `COMPRESSED` after its name, or None."""
     for ending in ("", *COMPRESSED):
         candidate = Path(f"{path}{ending}")
         if candidate.exists():
@@ -221,37 +234,40 @@ def plain_or_compressed(path: Path) -> Path | None:
 
 def without_compression(name: str) -> str:
     """Return a file's name without the ending that says that it is compressed."""
-    return name.removesuffix(next(filter(name.endswith, COMPRESSED), ""))
+    for ending in COMPRESSED:
+        if name.endswith(ending):
+            return name.removesuffix(ending)
+    return name
 
 
 def weighted(text: str, where: str = "") -> tuple[str, float]:
-    """Return the path and the weight of `PATH` or `PATH*WEIGHT`; raise a UsageError for a weight
-    out of range.
+    """Return the path and the weight of `PATH` or `PATH*WEIGHT`.
+
+    Raises:
+        UsageError: the weight is out of range.
     """
     match = re.fullmatch(r"(.+)\*([-+.\d]+)", text)
     if match is None:
         return text, 1
-    weight = float(match[2]) if re.fullmatch(r"\d*\.?\d+", match[2], re.ASCII) else 0.0
+    path, number = match.groups()
+    weight = float(number) if re.fullmatch(r"\d*\.?\d+", number, re.ASCII) else 0.0
     if not 0 < weight <= LARGEST_WEIGHT:
         raise UsageError(
-            f"{where}{text}: the weight must be above 0 and at most {LARGEST_WEIGHT}, not "
-            f"{match[2]}"
+            f"{where}{text}: the weight must be above 0 and at most {LARGEST_WEIGHT}, not {number}"
         )
-    return match[1], int(weight) if weight.is_integer() else weight
+    if weight.is_integer():
+        return path, int(weight)
+    return path, weight
 
 
 def untagged(place: str) -> tuple[str, str]:
-    """Return what comes before `@` and the tags after it, as in `corpus@<bt>`, which begin with
-    `<`.
-    """
-    where, _, tag = place.partition("@<")
-    return where, f"<{tag}" if tag else ""
+    """Return the path and the tags of `PATH@TAGS`, as in `corpus@<bt>`. Tags begin with `<`."""
+    path, _, tag = place.partition("@<")
+    return path, f"<{tag}" if tag else ""
 
 
 def check_regular(path: Path, largest: int = sys.maxsize) -> None:
-    """Raise DataError if `path` is missing, a directory, a pipe, a device, or has more than
-    `largest` bytes.
-    """
+    """Raise DataError unless `path` is a regular file of at most `largest` bytes."""
     with explained(path):
         status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -266,18 +282,14 @@ def check_regular(path: Path, largest: int = sys.maxsize) -> None:
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a regular file's bytes, in hexadecimal; raise DataError if it cannot be
-    read.
-    """
+    """Return the SHA-256 of a regular file, in hexadecimal. Raise DataError if there is none."""
     check_regular(path)
     with explained(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_object(path: Path, error: type[NmtError], advice: str) -> dict[str, Any]:
-    """Return the JSON object in a file; where it has none, raise `error` with the file, the reason
-    and `advice`.
-    """
+    """Return the JSON object in a file, or raise `error` with a message that ends with `advice`."""
     try:
         check_regular(path, LARGEST_JSON)
         with explained(path):
@@ -303,8 +315,6 @@ def write_object(path: Path, content: Mapping[str, Any], sort_keys: bool = False
 
 
 def json_text(content: Any, **layout: Any) -> str:
-    """Return JSON with null for a number that is not finite: Python's NaN and Infinity are not
-    JSON.
-    """
+    """Return JSON with null for a number that is not finite. Python's NaN is not JSON."""
     strict = json.loads(json.dumps(content), parse_constant=lambda name: None)
     return json.dumps(strict, **layout)

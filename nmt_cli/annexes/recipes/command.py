@@ -42,7 +42,7 @@ def recipes(options: RecipesOptions) -> None:
         for name, line in about.items():
             print(f"{name:<{width}}  {line}")
         return
-    with staged(options.out, overwrite=False, ours=(), marker=SHARED) as aside:
+    with staged(options.out, overwrite=False, allowed=(), marker=SHARED) as aside:
         files = []
         for path in folder.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:

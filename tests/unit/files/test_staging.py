@@ -19,7 +19,7 @@ from nmt_cli.training.run_directory import RunDirectory
 
 
 def stage(out: Path, overwrite: bool = False) -> AbstractContextManager[Path]:
-    return staged(out, overwrite=overwrite, ours=("manifest", "data"), marker="manifest")
+    return staged(out, overwrite=overwrite, allowed=("manifest", "data"), marker="manifest")
 
 
 def fill(folder: Path, content: str) -> None:
@@ -109,7 +109,7 @@ HALF_WAY = """
 import sys, time
 from pathlib import Path
 from nmt_cli.files.staging import staged
-with staged(Path(sys.argv[1]), overwrite=False, ours=("manifest",), marker="manifest") as folder:
+with staged(Path(sys.argv[1]), overwrite=False, allowed=("manifest",), marker="manifest") as folder:
     (folder / "manifest").write_text("half")
     (folder / "junk").mkdir()
     print("ready", flush=True)

@@ -43,7 +43,7 @@ def write_export(
     if not isinstance(old_files, list):  # there is no record, or it is damaged
         old_files = []
     old_files = [str(name) for name in old_files]
-    with staged(out, overwrite=overwrite, ours=old_files, marker=RECORD) as aside:
+    with staged(out, overwrite=overwrite, allowed=old_files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples = sample_lines(task)
         report = convert(model, task, samples, aside, quantization)
