@@ -33,7 +33,7 @@ def load(
     engine: str = "nmt",
     **options: Any,
 ) -> Translator:
-    """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
+    """Load a checkpoint, or several as an ensemble. A run stands for its newest checkpoint.
 
     >>> translator = nmt_cli.load("RUN/averaged", device="cpu", beam=8, alpha=1.0)  # doctest: +SKIP
 

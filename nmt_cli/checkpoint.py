@@ -181,6 +181,7 @@ def verify(folder: Path, training: bool = True) -> None:
             raise CheckpointError(f"{place}: damaged: it has no checksum of {name}. {_ANOTHER}")
     for name, checksum in checksums.items():
         path = folder / name
+        # A checkpoint may come from anybody. It must not make this program read other files.
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CheckpointError(f"{place}: names {shown(name)}, which is outside the checkpoint")
         try:
@@ -194,7 +195,7 @@ def verify(folder: Path, training: bool = True) -> None:
 
 
 def load_task(folder: Path, module: str = "") -> Task:
-    """Return the task of a checkpoint or of prepared data; `module` registers it, if known."""
+    """Return the task of a checkpoint or of prepared data. `module` registers it, if known."""
     path = folder / TASK_FILE
     if not path.is_file():
         raise CheckpointError(
@@ -419,7 +420,7 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise OSError(f"{path}: cannot write: {error}") from error
     with suppress(OSError):  # some file systems have no permissions
-        shutil.copymode(path.with_name(CONFIG), path)  # the user's umask; safetensors ignores it
+        shutil.copymode(path.with_name(CONFIG), path)  # safetensors ignores the user's umask
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:

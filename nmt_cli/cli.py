@@ -90,6 +90,7 @@ def application(words: Sequence[str]) -> typer.Typer:
             add_command(app, name, words)
         else:
             about = line_about(name) if first in help_names else None
+            # It is listed, and never called.
             app.command(name, short_help=about)(lambda: None)
     return app
 
@@ -169,6 +170,7 @@ def exit_codes() -> Iterator[None]:
         leave("interrupted", 130)
     except BrokenPipeError:
         discard_output()
+        # 128 + SIGPIPE, as other programs end when their reader is gone.
         sys.exit(141)
     except OSError as error:
         if error.errno == errno.EBADF and error.filename in (None, "standard output"):

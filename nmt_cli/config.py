@@ -140,6 +140,7 @@ def extended(training: type[Any]) -> type[Any]:
             raise UsageError(
                 f"two dataclasses of settings of a run have the field {name!r}. Rename one"
             )
+    # In reverse, because a dataclass has the fields of its last base first.
     return dataclasses.make_dataclass(
         training.__name__, [], bases=tuple(reversed(parts)), frozen=True
     )
@@ -445,6 +446,7 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
             return int(value)
         if kind is Path and isinstance(value, (str, Path)):
             return Path(value)
+        # Not isinstance: True is an instance of int.
         if type(value) is kind:
             return value
         if kind is not type(None):

@@ -78,7 +78,7 @@ class Sizes:
     """Sizes that suit a device."""
 
     batch_tokens: int  # of a batch, on each side
-    # Of all sentences in a batch of a search; bounds the log-probabilities of a step.
+    # Of all sentences in a batch of a search. It bounds the memory for the scores of a step.
     hypotheses: int
     logit_rows: int  # tokens for which logits exist at a time
 
@@ -183,6 +183,7 @@ def fast(device: torch.device) -> Plain:
     try:
         room = importlib.import_module(name)
     except ModuleNotFoundError as error:
+        # Another module that is missing is an error of the room.
         if not name.startswith(str(error.name)):
             raise
         return Plain(device)
@@ -224,5 +225,6 @@ def in_halves(
             raise
         if len(items) == 1:
             raise NmtError(explain(items[0])) from error
+    # Not in the except clause, which holds the tensors of the attempt that failed.
     half = len(items) // 2
     return in_halves(work, items[:half], explain) + in_halves(work, items[half:], explain)

@@ -280,6 +280,7 @@ def _reports(error: BaseException, rank: int, store: Any) -> bool:
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
         return rank == 0
     try:
+        # Atomic: only the first rank finds the key empty.
         return bool(store.compare_set("failed", "", str(rank)) == str(rank).encode())
     except RuntimeError:  # the rank that hosts the store has ended
         return True

@@ -85,6 +85,7 @@ class CommandWithSections(TyperCommand):
                 rows.append((f"  {name}", about))
         for title, rows in sections.items():
             with formatter.section(title[0].upper() + title[1:]):
+                # A longer flag has a line of its own.
                 formatter.write_dl(rows, col_max=34)
 
     @main_rank_reports()
@@ -130,11 +131,18 @@ def values_of(words: Sequence[str], name: str) -> list[str]:
     return values
 
 
+def value_of(words: Sequence[str], name: str) -> str | None:
+    """Return the value of the flag `name`, the last one if there are several, or None."""
+    values = values_of(words, name)
+    return values[-1] if values else None
+
+
 def components_in(words: Sequence[str], kinds: Iterable[str]) -> dict[str, str]:
     """Return the components that flags among the words of a command line select, by kind."""
     selected = {}
     for kind in kinds:
-        for name in values_of(words, flag(kind)):
+        name = value_of(words, flag(kind))
+        if name is not None:
             selected[kind] = name
     return selected
 
@@ -143,7 +151,10 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     """Return the function of a command for typer, which reads its signature as flags."""
     group = _Group(command.options)
     with main_rank_reports():
-        file = _config_file(command, words)
+        # The file is read before typer parses the words, because it may select components, which
+        # have flags.
+        name = value_of(words, "--config") if issubclass(command.options, FromFile) else None
+        file = Path(name) if name is not None else None
         settings = file_values(file)
         selecting = [*_words_of(settings), *words]
         if group.has_extras():
@@ -162,6 +173,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
             from_file[fields_in_file[name]] = value
 
     def run(**values: Any) -> None:
+        # typer passes None or an empty list for a flag that is not given.
         given = {name: value for name, value in values.items() if value not in (None, [], ())}
         own_values = {}
         section_values = {}
@@ -185,12 +197,6 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
-
-
-def _config_file(command: Command, words: Sequence[str]) -> Path | None:
-    """Return the file of --config, whose settings are known before typer parses the words."""
-    names = values_of(words, "--config") if issubclass(command.options, FromFile) else []
-    return Path(names[-1]) if names else None
 
 
 def _setting(parameter: str) -> str:
@@ -275,17 +281,17 @@ class _Group(NamedTuple):
     def instance(self, given: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
         """Return the dataclass with the values `given`, some of which are of inner groups."""
         values: dict[str, Any] = {}
-        for own in self.own_flags():
-            name = own.field.name
-            needed = own.field.metadata.get("needs")
-            if name in given:
-                values[name] = given[name]
+        for this in self.own_flags():
+            field = this.field
+            needed = field.metadata.get("needs")
+            if field.name in given:
+                values[field.name] = given[field.name]
                 if needed and not given.get(needed):
-                    raise UsageError(f"{flag(own.field)} needs {flag(needed)}")
-            elif own.field.default is dataclasses.MISSING:
+                    raise UsageError(f"{flag(field)} needs {flag(needed)}")
+            elif field.default is dataclasses.MISSING:
                 # typer has let it pass, because the file may have it.
                 raise UsageError(
-                    f"{own.name_in_file} is missing: give it on the command line or in the file "
+                    f"{this.name_in_file} is missing: give it on the command line or in the file "
                     "of --config"
                 )
         for group in self.inner():
@@ -299,12 +305,12 @@ class _Group(NamedTuple):
         )
 
 
-def _own_parameter(own: _Flag, file: Path | None) -> inspect.Parameter:
+def _own_parameter(this: _Flag, file: Path | None) -> inspect.Parameter:
     """Return an argument or a flag of a command. None is required where a `file` may have it."""
-    field = own.field
+    field = this.field
     required = field.default is dataclasses.MISSING
     info: Any
-    if own.is_argument:
+    if this.is_argument:
         metavar = field.metadata["metavar"]
         if not required:
             metavar = f"[{metavar}]"
@@ -312,10 +318,10 @@ def _own_parameter(own: _Flag, file: Path | None) -> inspect.Parameter:
     else:
         names = list(field.metadata["names"] or [flag(field)])
         # A negation is of use only where leaving the flag out means something else.
-        if own.hint is not bool or file is not None:
-            names[0] = _with_negation(names[0], own.hint)
-        info = _option(field, own.hint, names, field.default, rich_help_panel=own.group or None)
-    return _parameter(field.name, own.hint, info, required and file is None)
+        if this.hint is not bool or file is not None:
+            names[0] = _with_negation(names[0], this.hint)
+        info = _option(field, this.hint, names, field.default, rich_help_panel=this.group or None)
+    return _parameter(field.name, this.hint, info, required and file is None)
 
 
 def _more_parameters(
@@ -348,6 +354,7 @@ def _more_parameters(
                 flags = [_with_negation(flag(name), hint)]  # a file may have set a boolean field
                 info = _option(field, hint, flags, default, rich_help_panel=panel, hidden=hidden)
                 parameter = _parameter(name.replace(".", "__"), hint, info)
+                # Several components may have the field. The selected one comes first.
                 parameters.setdefault(parameter.name, parameter)
 
     for name, section in sections.items():

@@ -24,7 +24,7 @@ def unknown_flags(command: str, words: Sequence[str], known: Mapping[str, Any]) 
     is_value = False
     for word, following in itertools.pairwise([*words, ""]):
         name = word.partition("=")[0]
-        if is_value:  # of the flag before it; it may begin with a hyphen
+        if is_value:  # of the flag before it, which may begin with a hyphen
             is_value = False
         elif word == "--":  # only arguments follow
             break

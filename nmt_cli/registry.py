@@ -98,7 +98,7 @@ def option(
         default: `REQUIRED` if the flag must be given.
         choices: the allowed values. They are read when they are needed, because components may be
             registered after the dataclass is made.
-        metavar: the value's name in the help; by default N, X, FILE or NAME, by the field's type.
+        metavar: the value's name in the help, by default N, X, FILE or NAME after the field's type.
         suggestions: what a shell completes, besides the choices.
         instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if
             this one is given.
@@ -180,6 +180,7 @@ def configures(kind: str, name: str, place: str) -> Callable[[Config], Config]:
         register(kind, name, config)(build)
         return config
 
+    # Messages and `_may_replace` name the builder, not this function.
     build.__module__, _, build.__qualname__ = place.partition(":")
     return add
 
@@ -211,6 +212,7 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     for home in homes:
         package = importlib.import_module(f"nmt_cli.{home}")
         modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        # A `settings.py` imports no torch, so the help of a command comes at once.
         if "settings" in modules:
             modules = {"settings"}
         for name in sorted(modules):

@@ -33,6 +33,7 @@ def safe_streams() -> Iterator[None]:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    # A message that cannot be written must not hide the error that it is about.
     raw = io.BufferedWriter(_Unfailing(2, "w", closefd=False))
     wrapped = io.TextIOWrapper(
         raw, sys.stderr.encoding, errors="backslashreplace", line_buffering=True

@@ -28,6 +28,7 @@ class AverageOptions:
 
 def average(options: AverageOptions) -> None:
     registry.discover(options.imports)
+    # First, because a name that cannot be used should be refused before the work.
     with checkpoint.new(options.out, options.overwrite) as aside:
         if options.last is None:
             folders = given_checkpoints(options.paths)

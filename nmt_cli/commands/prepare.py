@@ -186,6 +186,7 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         files[split] = task.files(prefix)
     for pair_filter in filters:
         files |= pair_filter.inputs
+    # All that can be refused is refused before the directory is made.
     options.cleaning.check()
     for pair_filter in filters:
         pair_filter.check(chain.from_iterable(files.values()))
@@ -279,6 +280,7 @@ def _write(
     if options.subwords_from is None:
         say("learning the vocabulary ...")
         start = time.monotonic()
+        # Apart, so that the memory of learning is free when the text is encoded.
         task = parallel.apart(Sample(task, cleaned.train, workers).learn)
         say(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s")
     (directory / TASK).mkdir()

@@ -13,7 +13,7 @@ from typing import Any
 from nmt_cli import registry
 from nmt_cli.config import DEFAULT_COMPONENTS, Section, sections_of_run
 from nmt_cli.errors import UsageError, main_rank_reports
-from nmt_cli.flags import Command, components_in, values_of
+from nmt_cli.flags import Command, components_in, value_of, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import option
 from nmt_cli.training.settings import RunOptions, TrainingConfig
@@ -89,14 +89,10 @@ def show_presets(as_json: bool) -> None:
 def component_flags(words: Sequence[str]) -> dict[str, Section]:
     """Return the flags of the loop, and of the components that words, a preset or a file select."""
     registry.discover(values_of(words, "--import"))
-    preset = None
-    for name in values_of(words, "--preset"):
-        preset = name
-    file = None
-    for name in values_of(words, "--config"):
-        file = Path(name)
+    preset = value_of(words, "--preset")
+    file = value_of(words, "--config")
     selected = components_in(words, DEFAULT_COMPONENTS)
-    return sections_of_run(TrainingConfig, selected, preset, file)
+    return sections_of_run(TrainingConfig, selected, preset, Path(file) if file else None)
 
 
 command = Command(

@@ -48,6 +48,7 @@ def _load(options: TranslateCommandOptions) -> Translator:
 def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
     """Load the model, and return the function that translates a window of lines and prefixes."""
     translator = _load(options)
+    # These import torch, which the help does not need.
     from nmt_cli.decoding.workers import translation_workers
     from nmt_cli.layers.embedding import learned_positions
 

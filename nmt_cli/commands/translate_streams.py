@@ -88,6 +88,7 @@ class Totals:
 
     def summary(self, work: str) -> str:
         """Return the speed of the `work`: "translated" or "scored"."""
+        # An empty input takes no time.
         seconds = max(self.seconds, 1e-6)
         return (
             f"{work} {counted(self.lines, 'line')} in {self.seconds:.1f} s: "

@@ -3,8 +3,8 @@
 Nothing of the user's is touched.
 
 NAME is written beside it, flushed to disk and renamed: a file as `.NAME.RANDOM.nmt-part`, a
-directory as `.NAME.nmt-part`. While a directory is replaced, its old content is `.NAME.nmt-old`;
-while it is deleted, it is `.NAME.nmt-gone`. No user makes such names. `recover` cleans up after a
+directory as `.NAME.nmt-part`. While a directory is replaced, its old content is `.NAME.nmt-old`.
+While it is deleted, it is `.NAME.nmt-gone`. No user makes such names. `recover` cleans up after a
 crash.
 
 The rest of the package opens files for writing, renames and deletes by these functions only. They
@@ -116,7 +116,7 @@ def copy_files(files: Iterable[Path], original: Path, copy: Path, link: bool = F
         target = copy / path.relative_to(original)
         target.parent.mkdir(parents=True, exist_ok=True)
         if link:
-            with suppress(OSError):
+            with suppress(OSError):  # another file system, or one without links
                 os.link(path, target)
                 continue
         shutil.copyfile(path, target)
@@ -138,6 +138,7 @@ def new_file(path: Path, is_output: bool = True) -> Iterator[io.FileIO]:
         place = Path(os.path.realpath(path))
     else:
         check_ours(path)
+    # Random, because two processes may write one file. Short, because names have a limit.
     aside = place.with_name(f".{place.name[:50]}.{os.urandom(6).hex()}.{MARK}part")
     try:
         try:

@@ -104,6 +104,7 @@ class Input:
                 self._form = form
                 break
         if self._form is None:
+            # `read` would wait for a whole block, and a pipe may pause.
             return iter(partial(self._plain.read1, _BLOCK), b"")
         if self._form == "gzip":
             reader = importlib.import_module("gzip").GzipFile(fileobj=self._plain)
@@ -201,6 +202,7 @@ def _opened(path: Path) -> AbstractContextManager[io.FileIO]:
         # Opened anew, it would have a position of its own.
         return io.FileIO(int(entry.name), "w", closefd=False)
     if entry or (path.exists() and not path.is_file()):
+        # Not emptied: /dev/stdout may be the file of a shell's >>.
         return path.open("ab", buffering=0)
     return durable.new_file(path)
 
@@ -220,6 +222,7 @@ def _descriptor(path: Path) -> Path | None:
 def _packer(ending: str) -> Any:
     match ending:
         case ".gz":
+            # 31 is gzip. Without a time in its header, the same text gives the same bytes.
             return zlib.compressobj(wbits=31)
         case ".xz":
             return importlib.import_module("lzma").LZMACompressor()
