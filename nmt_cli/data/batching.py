@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from torch import Tensor
 from nmt_cli.data.corpus import Indices, Lengths, Pairs, Part
 from nmt_cli.data.sentences import Sentences
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, ragged
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Ragged
 
 POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
@@ -320,7 +323,7 @@ def _padded(ids: NDArray[Any], lengths: Indices, more: int = 0) -> Indices:
     return rows
 
 
-def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices]) -> Batch:
+def _batch(sources: Ragged, targets: Ragged) -> Batch:
     """Return the batch of sentence pairs, given the ids and lengths of both sides."""
     source_ids, source_lengths = sources
     target_ids, target_lengths = targets
