@@ -2,6 +2,7 @@
 #
 #   make quickstart    train a small Transformer on number names and translate with it (English to German)
 #   make test          run the tests
+#   make test-core     run the core's tests, which take a third of the time: before each commit
 #   make test-versions run the tests with torch 2.11, 2.13 and the newest one, and the newest of all other packages
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make lint          check format, lint and strict types
@@ -28,7 +29,7 @@ TEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-versions check lint docs mutants faults bench format release lock clean
+.PHONY: help install quickstart test test-core test-versions check lint docs mutants faults bench format release lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,6 +53,12 @@ quickstart: $(STAMP)
 # tests, which take the longest.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python $(TEST)
+
+# Without the tests of annexes, recipes and faults, and without what starts whole commands. The branch of a GPU takes as
+# long as a quarter of the rest.
+CORE := tests/unit tests/contracts tests/paper tests/test_architecture.py tests/test_reading.py tests/test_mutants.py
+test-core: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python $(TEST) $(CORE) --ignore tests/contracts/test_gpu_branch.py
 
 # VERSIONS=torch takes the newest one only, and TESTS=tests/unit some tests. Each version has an environment.
 test-versions:

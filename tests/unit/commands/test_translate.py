@@ -231,10 +231,14 @@ def test_wrong_files_are_named_and_none_is_written(
     assert len([*tmp_path.iterdir()]) == 4
 
 
-def test_standard_input_is_never_overwritten(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_standard_input_is_never_overwritten(
+    forked_nmt: Path, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     text = tmp_path / "text"
     text.write_text("abc\nhg\n")
-    with start(tiny_checkpoint, stdin=text.open("rb"), stdout=text.open("ab")) as process:
+    with start(
+        forked_nmt, tiny_checkpoint, stdin=text.open("rb"), stdout=text.open("ab")
+    ) as process:
         assert process.stderr is not None
         assert b"is also an input" in process.stderr.read()
         assert process.wait(PATIENCE) == 2
@@ -262,16 +266,17 @@ def test_a_prefix_file_of_another_length_is_an_error(
         run(replace(settings, prefix=tmp_path / "prefixes"), b"abc\nde\nf\n")
 
 
-def start(checkpoint: Path, *flags: str, **streams: Any) -> subprocess.Popen[bytes]:
-    command = [*NMT, str(checkpoint), "--device", "cpu", "--max-length-offset", "3", *flags]
+def start(program: Path, checkpoint: Path, *flags: str, **streams: Any) -> subprocess.Popen[bytes]:
+    settings = ("--device", "cpu", "--max-length-offset", "3")
+    command = [program, "translate", checkpoint, *settings, *flags]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, bufsize=0, **{**pipes, **streams})
 
 
 def test_lines_of_a_pipe_are_answered_at_once_and_an_interrupt_is_quiet(
-    tiny_checkpoint: Path,
+    forked_nmt: Path, tiny_checkpoint: Path
 ) -> None:
-    with start(tiny_checkpoint) as process:
+    with start(forked_nmt, tiny_checkpoint) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line in (b"abc\n", b"\n", b"hgfe\n"):
@@ -286,12 +291,12 @@ def test_lines_of_a_pipe_are_answered_at_once_and_an_interrupt_is_quiet(
 
 
 @pytest.mark.parametrize(("ending", "code"), [(b"\x04", 0), (b"\x03", 130)])
-def test_interactive(ending: bytes, code: int, tiny_checkpoint: Path) -> None:
+def test_interactive(ending: bytes, code: int, forked_nmt: Path, tiny_checkpoint: Path) -> None:
     controller, terminal = pty.openpty()
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     # For Ctrl-C.
     login = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}
-    with start(tiny_checkpoint, "--interactive", **streams, **login) as process:
+    with start(forked_nmt, tiny_checkpoint, "--interactive", **streams, **login) as process:
         os.close(terminal)
         shown = read_until(controller, b"> ")
         os.write(controller, b"abc [x]\n")
@@ -314,11 +319,14 @@ def test_interactive(ending: bytes, code: int, tiny_checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("-q",)])
 def test_lines_typed_without_interactive(
-    flags: tuple[str, ...], make_checkpoint: Callable[..., Path], tmp_path: Path
+    flags: tuple[str, ...],
+    forked_nmt: Path,
+    make_checkpoint: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     model = make_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000001")
     controller, terminal = pty.openpty()
-    with start(tmp_path / "run", *flags, stdin=terminal) as process:
+    with start(forked_nmt, tmp_path / "run", *flags, stdin=terminal) as process:
         os.write(controller, b"abc\n\x04")
         out, shown = process.communicate(timeout=PATIENCE)
     os.close(terminal)
@@ -339,7 +347,7 @@ def read_until(descriptor: int, wanted: bytes, after: bytes = b"") -> bytes:
 
 
 def test_progress_is_shown_unless_the_terminal_shows_translations(
-    tiny_checkpoint: Path, tmp_path: Path
+    forked_nmt: Path, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     """A bar if stderr is a terminal and stdout a file. None if stdout is that terminal too."""
     for flags, expected in ((("--output", str(tmp_path / "out")), True), ((), False)):
@@ -347,7 +355,12 @@ def test_progress_is_shown_unless_the_terminal_shows_translations(
         (tmp_path / "in").write_text("abc\n" * 50)
         flags = ("--input", str(tmp_path / "in"), "--read-ahead", "10", *flags)
         with start(
-            tiny_checkpoint, *flags, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal
+            forked_nmt,
+            tiny_checkpoint,
+            *flags,
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+            stderr=terminal,
         ) as process:
             os.close(terminal)
             shown = read_until(controller, b"sentences/s")

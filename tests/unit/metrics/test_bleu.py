@@ -77,7 +77,7 @@ def lines(path: Path) -> list[str]:
 
 
 def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
-    """All 16 systems by sacreBLEU. One by multi-bleu.perl, since Moses' tokenizer is slow."""
+    """Four systems by sacreBLEU. One by multi-bleu.perl, since Moses' tokenizer is slow."""
     folder = shared_data / "scorer"
     with (folder / "wmt17_scores.tsv").open(encoding="utf-8") as stream:
         known = {row.pop("system"): row for row in csv.DictReader(stream, delimiter="\t")}
@@ -89,7 +89,7 @@ def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
         (system, lines(folder / f"wmt17_en_de/newstest2017.{system}.en-de.gz")) for system in known
     ]
     reference = lines(folder / "wmt17_en_de/reference.gz")
-    for scored, columns in ((systems, SACREBLEU), (systems[:1], MULTI_BLEU)):
+    for scored, columns in ((systems[::4], SACREBLEU), (systems[:1], MULTI_BLEU)):
         for result in score_systems(
             scored, [("reference", reference)], list(dict.fromkeys(columns.values()))
         ):

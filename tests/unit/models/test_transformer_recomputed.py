@@ -38,6 +38,7 @@ def test_the_updates_are_the_same_bit_for_bit(
         "attention_dropout": 0.2,
         "feed_forward_dropout": 0.2,
         "precision": precision,
+        "max_steps": 4,
     }
     counts = []
     for name, again in (("kept", False), ("again", True)):

@@ -191,17 +191,13 @@ def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "attention"),
     [
-        SearchSettings(1),
-        SearchSettings(4),
-        SearchSettings(3, 1.0, 3, 2),
-        SearchSettings(2, early_termination=False),
+        (SearchSettings(1), RotaryAttentionConfig()),
+        (SearchSettings(4), FullAttentionConfig()),
+        (SearchSettings(3, 1.0, 3, 2), RotaryAttentionConfig()),
+        (SearchSettings(2, early_termination=False), FullAttentionConfig()),
     ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "attention", [FullAttentionConfig(), RotaryAttentionConfig()], ids=["full", "rotary"]
 )
 def test_it_finds_what_the_ordinary_search_finds(
     options: SearchSettings, attention: Any, graphs: list[Graph]
@@ -221,16 +217,15 @@ def test_it_finds_what_the_ordinary_search_finds(
     assert sum(graph.replays > 20 for graph in graphs) >= 2
 
 
-@pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize(
-    "attention",
+    ("beam", "attention"),
     [
-        FullAttentionConfig(),
-        RotaryAttentionConfig(),
-        RelativeAttentionConfig(),
-        AlibiAttentionConfig(),
+        (1, FullAttentionConfig()),
+        (4, FullAttentionConfig()),
+        (4, RotaryAttentionConfig()),
+        (1, RelativeAttentionConfig()),
+        (4, AlibiAttentionConfig()),
     ],
-    ids=["full", "rotary", "relative", "alibi"],
 )
 def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> None:
     """That of ensembles, for one. Its scores of tokens are near those in float32."""
