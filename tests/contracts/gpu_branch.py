@@ -21,20 +21,16 @@ from nmt_cli.registry import discover
 NARROW = {"num_layers": 1, "d_model": 64, "d_ff": 128}
 TRANSFORMERS: dict[str, dict[str, Any]] = {
     "transformer_big": {"clip_norm": 1.0},
-    "table3_A_h1": {"d_model": 512, "attention": "restricted"},
-    "table3_B_dk32": {
-        "attention": "rotary",
-        "query_key_norm": True,
-        "activation": "squared_relu",
-    },
+    "table3_A_h1": {"d_model": 512},
+    "table3_B_dk32": {"query_key_norm": True, "activation": "squared_relu"},
     "table3_E": {
         "norm": "pre",
         "gated_feed_forward": True,
         "attention_biases": True,
         "output_bias": True,
     },
-    "relative": {"attention": "relative"},
-    "alibi": {"attention": "alibi"},
+    "parsing_wsj": {},
+    **{name: {"attention": name} for name in ("relative", "alibi", "rotary", "restricted")},
 }
 OTHERS: dict[str, dict[str, Any]] = {
     "moe_transformer": {**NARROW, "experts": 4},
