@@ -17,13 +17,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nmt_cli"
 AROUND = [ROOT / "tests", ROOT / "benchmarks"]
 
-TOKENS_A_STATEMENT = {"core": 11.0, "package": 11.5}
+TOKENS_A_STATEMENT = {"core": 10.5, "package": 10.8}
 """At most so many. Operators, names, numbers and strings count, docstrings and comments do not."""
 
 VAGUE = {"found", "each", "own", "theirs", "made", "kept"}
 """Names of variables that say nothing of the thing."""
 
-LEFT = {"vague names": 91, "summaries on two lines": 280}
+LEFT = {"vague names": 0, "summaries on two lines": 2}
 """Those in the package that are left. These numbers may only fall."""
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
