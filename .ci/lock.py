@@ -23,7 +23,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(5, 29)]
 PLATFORMS += [f"manylinux{year}_x86_64" for year in ("1", "2010", "2014")]
 HEAD = """\
-# What `nmt-cli[serve]` needs on Linux x86_64 with Python 3.11 to 3.13. SECURITY.md says how to use it.
+# What `nmt-cli[serve]` needs on Linux x86_64 with Python 3.11 to 3.13. Its use is in SECURITY.md.
 # `make lock` writes it.
 """
 

@@ -1,4 +1,4 @@
-"""Write the tables of reference/flags.md, of the flags of other toolkits: `python docs/coming_from.py`."""
+"""Write reference/flags.md, the flags of other toolkits: `python docs/coming_from.py`."""
 
 from __future__ import annotations
 

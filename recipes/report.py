@@ -140,10 +140,11 @@ def main(recipe: str, source: str, target: str, out: str) -> int:
     for score in read_scores(Path("score.json")):
         print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
     print("\nTranslations of the test set:\n")
-    sentences = read_lines(Path("data/test.source.txt"))[:5]
-    hypotheses = read_lines(Path("hypotheses"))[:5]
-    references = read_lines(Path("data/test.target.txt"))[:5]
-    for sentence, hypothesis, reference in zip(sentences, hypotheses, references, strict=True):
+    sentences = read_lines(Path("data/test.source.txt"))
+    hypotheses = read_lines(Path("hypotheses"))
+    references = read_lines(Path("data/test.target.txt"))
+    texts = list(zip(sentences, hypotheses, references, strict=True))
+    for sentence, hypothesis, reference in texts[:5]:
         print(f"  {sentence}\n  -> {hypothesis}")
         print("" if hypothesis == reference else f"  reference: {reference}\n")
     print(f"Translate a sentence of your own:\n\n  {nmt} translate {averaged} --interactive")

@@ -82,7 +82,8 @@ def nmt(line: str, last: int = 100) -> None:
 def number_names() -> Path:
     """Write {train,valid,test}.{en,de}, the names of numbers below 10,000, to `WORK`.
 
-    Files that are there stay. All numbers below 100 are in the training text, because the others are composed of them.
+    Files that are there stay. All numbers below 100 are in the training text, because the others
+    are composed of them.
     """
     if not (WORK / "test.de").exists():
         sys.path.insert(0, str(RECIPES))
