@@ -3,7 +3,8 @@
     paste train.en train.de | sed 's/$/\t2de/' > train.tsv    # and val.tsv; 2de is a tag: to German
     nmt prepare --train train.tsv --valid val.tsv --tags 3 --vocab-size 8000 --out OUT/data
     nmt train OUT/data --out OUT/run --preset multi30k --dropout 0.2 \\
-        --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8 --seed 1 --max-steps 3100 --decay-steps 3100 --save-every 103
+        --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8 --seed 1 \\
+        --max-steps 3100 --decay-steps 3100 --save-every 103
     nmt average OUT/run --last 5 --out OUT/averaged
     python docs/book/multi30k_figures.py OUT
 
