@@ -377,11 +377,11 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
         for name in sorted(totals.keys() | weights.keys()):
             shape = weights[name].shape if name in weights else None
             if shape != shapes.get(name):
-                raise CheckpointError(
-                    f"{folder}: {name} is another tensor than in {folders[0]}: different models"
-                )
+                difference = f"{name} is another tensor than in {folders[0]}"
+                raise CheckpointError(f"{folder}: {difference}: different models")
             totals[name] += weights[name]
-    return {name: (total / len(folders)).to(first[name].dtype) for name, total in totals.items()}
+    means = {name: total / len(folders) for name, total in totals.items()}
+    return {name: mean.to(first[name].dtype) for name, mean in means.items()}
 
 
 def component_config(contents: Contents, kind: str, place: str) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import shlex
+import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -128,7 +130,7 @@ def test_a_page(page: Path) -> None:
 
 
 def listings(page: Path) -> Iterator[str]:
-    """Yield the lines of the page's fenced blocks."""
+    """Yield the lines of the page's fenced blocks, and of the code that it includes."""
     block: list[str] | None = None
     for line in page.read_text(encoding="utf-8").split("\n"):
         if not line.lstrip().startswith("```"):
@@ -137,8 +139,23 @@ def listings(page: Path) -> Iterator[str]:
         elif block is None:
             block = [line]
         else:
-            yield from block[1:]
+            included = re.match(r"```{literalinclude} (\S+)", block[0])
+            yield from included_code(page.parent / included[1], block) if included else block[1:]
             block = None
+
+
+def included_code(path: Path, directive: list[str]) -> list[str]:
+    """Return the lines that a literalinclude prints, of the object that it names."""
+    options = dict(re.findall(r"^:(\w+):(.*)$", "\n".join(directive), re.MULTILINE))
+    text = path.read_text(encoding="utf-8")
+    node: Any = ast.parse(text)
+    for name in options["pyobject"].strip().split("."):
+        (node,) = [inner for inner in node.body if getattr(inner, "name", None) == name]
+    first = min(part.lineno for part in [node, *node.decorator_list])
+    code = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
+    if "dedent" in options:
+        code = textwrap.dedent(code)
+    return code.split("\n")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,11 @@ class LabelSmoothedCrossEntropy(Criterion):
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, bias: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    epsilon: float,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the smoothed loss and the negative log-likelihood, each summed over tokens.
 

@@ -37,7 +37,7 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
 
 @dataclass(frozen=True)
 class LengthPenalty:
-    """Scores that compare outputs of different lengths. A subclass may have other scores."""
+    """Scores that compare outputs of different lengths. A subclass may have others."""
 
     alpha: float
 
@@ -48,8 +48,8 @@ class LengthPenalty:
     def bound(self, log_probability: Tensor, longest: Tensor) -> Tensor:
         """Return a score that no continuation exceeds up to the length `longest`.
 
-        The log-probability of a hypothesis only falls, and the paper's penalty is greatest at
-        the limit.
+        The log-probability of a hypothesis only falls, and the paper's penalty is greatest
+        at the limit.
         """
         return self.score(log_probability, longest)
 

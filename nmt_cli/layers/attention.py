@@ -169,7 +169,13 @@ class FullAttention(Kernel):
 
     window = -1
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: AttentionMask,
+    ) -> Tensor:
         """See `Kernel`."""
         weights = softmax_weights(query, key, mask)  # [B, H, T, S]
         return torch.matmul(self.dropout(weights), value)
@@ -214,8 +220,8 @@ class MultiHeadAttention(nn.Module):
     def forward(self, x: Tensor, context: Tensor | Sequence[Tensor], layout: Layout) -> Tensor:
         """Queries from `x` [B, T, d_model], keys and values from `context`: [B, T, d_model].
 
-        The context of cross-attention is the memory [B, S, d_model], or the keys and values that
-        were made of it. A layout may have other dimensions before the last.
+        The context of cross-attention is the memory [B, S, d_model], or the keys and values
+        that were made of it. A layout may have other dimensions before the last.
         """
         if self.cross:
             (query,) = self.heads(x, "q")
@@ -237,7 +243,7 @@ class MultiHeadAttention(nn.Module):
         return self.split(F.linear(x, weight, bias), letters)
 
     def split(self, projected: Tensor, letters: str) -> list[Tensor]:
-        """Cut the product of `heads`, [..., H * (sum of the letters' widths)], into the heads."""
+        """Cut the product of `heads`, [..., H * (sum of the widths)], into the heads."""
         sizes = [self.num_heads * self.widths[letter] for letter in letters]
         heads = []
         for letter, part in zip(letters, projected.split_with_sizes(sizes, -1), strict=True):

@@ -16,7 +16,7 @@ from nmt_cli.interfaces import PAD
 
 
 class Embedding(nn.Module):
-    """Token embeddings times sqrt(d_model). The same matrix is the pre-softmax projection."""
+    """Token embeddings times sqrt(d_model), by the matrix of the pre-softmax projection."""
 
     def __init__(self, vocabulary_size: int, d_model: int) -> None:
         super().__init__()
@@ -32,7 +32,9 @@ class Embedding(nn.Module):
 
 
 def sinusoids(start: int, length: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same (section 3.5).
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same.
+
+    Section 3.5.
 
     Returns:
         [length, d_model], for positions `start` to `start + length - 1`.

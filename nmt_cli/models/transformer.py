@@ -71,10 +71,14 @@ class DecoderLayer(nn.Module):
         """[B, T, d_model] -> [B, T, d_model].
 
         Args:
-            memory: the encoder output [B, S, d_model], or the keys and values of `cross_attention`.
+            memory: the encoder output [B, S, d_model], or the keys and values that
+                `cross_attention` made of it.
         """
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, mask))
-        x = self.around_cross_attention(x, lambda y: self.cross_attention(y, memory, cross_mask))
+        x = self.around_cross_attention(
+            x,
+            lambda y: self.cross_attention(y, memory, cross_mask),
+        )
         return self.around_feed_forward(x, self.feed_forward)
 
 

@@ -106,8 +106,9 @@ class Run:
         count = self.trainer.updates.micro_batches
         if not self.finished:
             count = self.choose_micro_batches()
+        following = self.trainer.updates.following(count, self.state.epoch, self.state.position)
         with (
-            self.trainer.updates.following(count, self.state.epoch, self.state.position) as updates,
+            following as updates,
             stop_signals() as signals,
             self.reporter.display(self.state, self.length.steps),
         ):

@@ -18,8 +18,8 @@ def shifted(ids: list[int], begin: int, end: int) -> tuple[list[int], list[int]]
 def merged(words: list[list[str]]) -> list[list[str]]:
     """Join the most frequent pair of neighbours, wherever it occurs.
 
-    [["a", "b", "a", "b"], ["c", "a", "b"]] -> [["ab", "ab"], ["c", "ab"]]. Within a word, the
-    first pair that fits is joined first. There is no tie between pairs.
+    [["a", "b", "a", "b"], ["c", "a", "b"]] -> [["ab", "ab"], ["c", "ab"]]. Within a word,
+    the first pair that fits is joined first. There is no tie between pairs.
     """
     raise NotImplementedError
 
@@ -74,7 +74,8 @@ def parameters(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: i
     """Return the number of weights of a Transformer with V tokens, in the paper's letters.
 
     Attention has no biases, the two products of a feed-forward network have. A layer
-    normalisation has 2 d_model weights. Positions have none, and the output uses the embeddings.
+    normalisation has 2 d_model weights. Positions have none, and the output uses the
+    embeddings.
     """
     raise NotImplementedError
 
@@ -115,9 +116,10 @@ def length_penalty(length: int, alpha: float) -> float:
 def greedy(model: Any, source: Tensor, limit: int, begin: int, end: int) -> list[int]:
     """Return the most probable token at each place, up to `end`, at most `limit` tokens.
 
-    `model.start(source)` returns a state, and `source` is [1, S]. `model.step(tokens, state)`
-    takes the last tokens [1] and returns the log-probabilities [1, V] of the next ones, and the
-    next state. The first token that the decoder reads is `begin`. The output has no `end`.
+    `model.start(source)` returns a state, and `source` is [1, S].
+    `model.step(tokens, state)` takes the last tokens [1] and returns the log-probabilities
+    [1, V] of the next ones, and the next state. The first token that the decoder reads is
+    `begin`. The output has no `end`.
     """
     raise NotImplementedError
 
@@ -125,7 +127,7 @@ def greedy(model: Any, source: Tensor, limit: int, begin: int, end: int) -> list
 def alignment(weights: Tensor) -> list[tuple[int, int]]:
     """Return (source place, target place) of the largest mean weight of each target place.
 
-    `weights` [heads, target, source] are the cross-attention of a layer. The mean is over its
-    heads.
+    `weights` [heads, target, source] are the cross-attention of a layer. The mean is over
+    its heads.
     """
     raise NotImplementedError
