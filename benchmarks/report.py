@@ -165,9 +165,10 @@ def write(
 def page(method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> str:
     """Return a report: date, machine, versions, method, command and the parts."""
     about = "; ".join(dict.fromkeys([own_version(), *versions]))
+    # No directories.
     words = " ".join(
         ["python", *(re.sub(r"(^|=)/\S*/", r"\1", word) for word in sys.orig_argv[1:])]
-    )  # no directories
+    )
     lines = textwrap.wrap(
         words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )

@@ -67,9 +67,8 @@ def command_reference() -> Iterator[str]:
         for kind in [
             parameter.name for parameter in command(name).params if parameter.name in registry.KINDS
         ]:
-            for component in registry.names(
-                kind
-            ):  # the help shows the flags of selected components only
+            # The help shows the flags of selected components only.
+            for component in registry.names(kind):
                 for title, parameters in panels(name, f"--{kind}", component).items():
                     sections.setdefault(title, parameters)
         for title, parameters in sections.items():

@@ -31,9 +31,8 @@ def read_corpus(folder: Path) -> None:
     for split in ("train", "valid"):
         corpus = Corpus.open(folder, split)
         corpus.verify()
-        for i in range(
-            len(corpus)
-        ):  # also with matching checksums, no sentence reaches outside the ids
+        # Also with matching checksums, no sentence reaches outside the ids.
+        for i in range(len(corpus)):
             assert len(corpus.target(i)) + 1 == corpus.target_lengths[i]
         assert corpus.fingerprint
     corpus.raw_lines("source")

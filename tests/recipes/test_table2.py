@@ -126,9 +126,10 @@ def test_small_systems_get_the_same_time_and_a_table(
     assert table["Deep-Att + PosUnk"]["sentences/s"] == "12.5"
 
     assert recipe(*command).stdout == done.stdout
+    # They have ended.
     assert of_command("train", calls()) == [
         call for call in trainings if "gnmt_rl/trial" not in call
-    ]  # they have ended
+    ]
 
 
 def test_systems_of_the_papers_size(recipe: Recipe, calls: Calls, tmp_path: Path) -> None:

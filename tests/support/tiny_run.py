@@ -27,11 +27,12 @@ TINY = (
         "save_every": 4,
         "log_every": 5,
     }
+    # Given, because measuring them takes time.
     | {
         "device": "cpu",
         "sustained_tflops": 1.0,
         "peak_tflops": 1.0,
-    }  # given, because measuring them takes time
+    }
 )
 
 

@@ -283,12 +283,13 @@ def test_the_checkpoints_of_a_run(folder: Path, tmp_path: Path) -> None:
         "step-00000008",
         "step-00000010",
     ]
+    # Of one step, the last.
     for name in (
         "step-00000010",
         "latest-00000011",
         "best-00000011",
         "step-00000011",
-    ):  # of one step, the last
+    ):
         shutil.copytree(folder, checkpoints / name, dirs_exist_ok=True)
         assert checkpoint.locate(run).name == name
     assert checkpoint.locate(folder) == folder

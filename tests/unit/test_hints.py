@@ -21,10 +21,11 @@ KNOWN = {"--pan": Flag(False), "-p": Flag(False), "--hot": Flag(True), "--no-hot
     [
         ("--pan big egg --hot -p x", []),
         ("--pan -x --pot=3 --pan=-y", ["--pot"]),  # -x and -y are values
+        # -p big, with one hyphen, as some programs write flags.
         (
             "-pbig -pan big --big_pan",
             ["-pan", "--big_pan"],
-        ),  # -p big, with one hyphen, as some programs write flags
+        ),
         ("pan -1 -.5 - --pot -x -- --pit", ["--pot", "-x"]),
         ("--hot --pot (0.9, 0.98) -3 --pit", ["--pot", "--pit"]),
     ],

@@ -57,9 +57,8 @@ def application(
         return JSONResponse({"status": "ok"})
 
     async def failed(request: Request, error: Exception) -> Response:
-        if isinstance(
-            error, HTTPException
-        ):  # also of a path without a route, and of a method that its route lacks
+        # Also of a path without a route, and of a method that its route lacks.
+        if isinstance(error, HTTPException):
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         if isinstance(error, WorkerDied):
             died(error)

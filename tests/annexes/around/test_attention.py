@@ -164,11 +164,12 @@ def test_pieces_are_found_in_the_line(words: list[str], data: st.DataObject) -> 
 @pytest.mark.parametrize(
     ("pieces", "line", "expected"),
     [
+        # Moses, escapes.
         (
             "▁don &apos;t ▁" + '"stop" ▁.',
             "Don\u2019t  \u201cstop\u201d.",
             [0, 0, 1, 1],
-        ),  # Moses, escapes
+        ),
         ("▁ein ▁½ ▁fine ▁stra ß e", "Ein 1\u20442 ﬁne Straße", [0, 1, 2, 3, 3, 3]),  # NFKC, case
         ("▁caf é", "cafe\u0301 x", [0, 0]),  # composed, and the line goes on
         ("▁a ▁ <unk> ▁b", "a ☃☃ b", [0, 1, 1, 2]),

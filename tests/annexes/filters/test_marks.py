@@ -33,11 +33,12 @@ HEADER = ":1: ['English', 'German (de)'] look like names of columns"
 @pytest.mark.parametrize(
     ("rows", "quoting", "expected"),
     [
+        # As spreadsheets save it.
         (
             [("English", "German (de)"), *ROWS],
             csv.QUOTE_MINIMAL,
             [QUOTED, HEADER],
-        ),  # as spreadsheets save it
+        ),
         (ROWS, csv.QUOTE_ALL, [": 10 of the first 10 lines have a cell in quotation marks"]),
         (ROWS[2:], csv.QUOTE_MINIMAL, []),
         (

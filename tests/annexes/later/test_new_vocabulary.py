@@ -80,9 +80,8 @@ def test_rows_are_matched_by_piece(model: str, before: bool, after: bool) -> Non
     embeddings = [("source_embedding.weight", "source"), ("target_embedding.weight", "target")]
     for name, side in [*embeddings, *((name, "target") for name in biases)]:
         former_rows = rows_by_piece(former, old, name, side)
-        if (
-            "embedding" in name and not after and model == "transformer"
-        ):  # one matrix: of both sides, the target first
+        # One matrix: of both sides, the target first.
+        if "embedding" in name and not after and model == "transformer":
             former_rows = {
                 piece: row
                 for model_of_rows in embeddings

@@ -109,11 +109,12 @@ def test_output_without_brackets_to_divide_by() -> None:
 @pytest.mark.parametrize(
     ("test", "gold", "matched"),
     [
+        # A chain of equal brackets counts each.
         (
             "(S (NP (NP (A a))) (B b))",
             "(S (NP (NP (A a))) (B b))",
             "3 3 3",
-        ),  # a chain of equal brackets counts each
+        ),
         ("(S (NP (NP (A a))) (B b))", "(S (NP (A a)) (B b))", "2 2 3"),
         ("(S (ADVP (A a)) (B b))", "(S (PRT (A a)) (B b))", "2 2 2"),  # EQ_LABEL
         ("(S (NP-SBJ-1 (A a)) (B b))", "(S (NP=2 (A a)) (B b))", "2 2 2"),  # functional tags
@@ -152,12 +153,13 @@ TWO = "(S1 (S ({} ') (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark)) ('' ')))"
 @pytest.mark.parametrize(
     ("test", "gold", "parameters", "expected"),
     [
+        # Lengths differ: an error.
         (
             ONE.format("POS"),
             ONE.format("''"),
             COLLINS,
             "4 1 0.00 0.00 0 0 0 0 0 0 0.00",
-        ),  # lengths differ: an error
+        ),
         (ONE.format("POS"), ONE.format("''"), NEW, "4 0 100.00 100.00 3 3 3 0 4 3 75.00"),
         (ONE.format("''"), ONE.format("POS"), NEW, "4 0 100.00 100.00 3 3 3 0 4 3 75.00"),
         (

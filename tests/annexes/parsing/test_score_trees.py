@@ -93,10 +93,11 @@ def test_warns_if_excluded_sentences_raise_the_score(tmp_path: Path, score: Scor
     gold = written(tmp_path, "gold", GOLD * 3)
     test = written(tmp_path, "test", f"{GOLD}\n(TOP (S (DT the) (NN dog) (VBZ sleeps) (. .)))\n")
     report, messages = score(test, "--ref", gold)
+    # 3 of 9 gold and 4 test brackets.
     assert (report["f1"], report["strict"]["f1"]) == (
         100.0,
         46.15,
-    )  # 3 of 9 gold and 4 test brackets
+    )
     assert (report["complete_match"], report["strict"]["complete_match"]) == (100.0, 33.33)
     assert [(error["line"], error["tree"]) for error in report["errors"]] == [(3, "test")]
     assert not [name for name in report["strict"] if "crossing" in name]

@@ -140,12 +140,13 @@ def test_pieces_that_lead_nowhere_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "limit"),
+    # The text that is left needs a token a letter at most.
     [
         ("wwwwwww", 7),
         ("wwwwwopen", 9),
         ("www", 4),
         ("", 4),
-    ],  # the text that is left needs a token a letter at most
+    ],
 )
 def test_the_limit_has_room_for_the_prefix(
     prefix: str, limit: int, monkeypatch: pytest.MonkeyPatch

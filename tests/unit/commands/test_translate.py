@@ -301,9 +301,8 @@ def test_interactive(ending: bytes, code: int, forked_nmt: Path, tiny_checkpoint
         shown = read_until(controller, b"> ")
         os.write(controller, b"abc [x]\n")
         shown += read_until(controller, b"> ", after=b"score")
-        while (
-            process.returncode is None
-        ):  # Python loses a Ctrl-C that comes just before it waits for input
+        # Python loses a Ctrl-C that comes just before it waits for input.
+        while process.returncode is None:
             os.write(controller, ending)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(5)

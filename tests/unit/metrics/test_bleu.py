@@ -219,12 +219,13 @@ def test_sacrebleu_is_sacrebleu() -> None:
 @pytest.mark.parametrize(
     ("hypothesis", "reference", "lower", "higher"),
     [
+        # -lc: A to Z only.
         (
             "die Äpfel sind ROT .",
             "Die äpfel sind rot .",
             "multi-bleu-lc",
             "multi30k",
-        ),  # -lc: A to Z only
+        ),
         ("die apfel sind ROT .", "Die Apfel sind rot .", "multi-bleu", "multi-bleu-lc"),
         (
             'Er sagte "Ja" zu ihr .',

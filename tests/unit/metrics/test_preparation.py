@@ -44,10 +44,11 @@ def perl(program: str, lines: list[str]) -> list[str]:
         ("a--b", "a ##AT##-##AT## -b"),  # the second hyphen is \S too
         ("a - b", "a - b"),
         ("- 5 and x-", "- 5 and x-"),
+        # A no-break space is no white space among bytes.
         (
             "a\u00a0-\u00a0b",
             "a\u00a0 ##AT##-##AT## \u00a0b",
-        ),  # a no-break space is no white space among bytes
+        ),
         ("", ""),
     ],
 )
@@ -107,10 +108,11 @@ def test_unicode_punctuation_leaves_the_low_quote() -> None:
     [
         ('Er sagte: "Ja."', "Er sagte : &quot; Ja . &quot;"),
         ("Das kostet 5,30 Euro, Dr. Meier.", "Das kostet 5,30 Euro , Dr. Meier ."),
+        # The last word's full stop is always split off.
         (
             "Heute ist der 26.",
             "Heute ist der 26 .",
-        ),  # the last word's full stop is always split off
+        ),
         ("Am 26. Mai", "Am 26. Mai"),
         ("Und so z.B.", "Und so z.B ."),
         ("Nun ...", "Nun ..."),

@@ -23,11 +23,12 @@ EXPERTS = {"d_model": 8, "d_ff": 10, "experts": 4, "experts_per_token": 3}
     [
         ("bytenet", "cpu", {"num_layers": 4, "d_model": 8}),
         ("convs2s", "cpu", CONVS2S),
+        # There the counter sees the products of an LSTM.
         (
             "gnmt",
             "meta",
             {"num_layers": 5, "d_model": 6},
-        ),  # there the counter sees the products of an LSTM
+        ),
         ("moe", "cpu", {**EXPERTS, "d_hidden": 12}),  # and here if its output is projected
         ("moe_transformer", "cpu", {**EXPERTS, "num_heads": 2, "num_decoder_layers": 1}),
     ],

@@ -113,10 +113,11 @@ def test_a_run_with_settings_of_an_earlier_version_is_resumed(
     run(tiny_data, tmp_path / "run", max_steps=2)
     config = tmp_path / "run" / "config.json"
     recorded = json.loads(config.read_text())
+    # Newer than the run: the defaults.
     del (
         recorded["model"]["max_positions"],
         recorded["training"]["patience"],
-    )  # newer than the run: the defaults
+    )
     config.write_text(json.dumps(recorded))
     with pytest.raises(UsageError, match=r"--model\.max-positions .*1,024, now 4"):
         run(tiny_data, tmp_path / "run", max_positions=4)

@@ -50,10 +50,11 @@ def ids(*pieces: str) -> list[int]:
     [
         ("", []),
         ("dad", ["\u2581", "<unk>", "a", "<unk>"]),
+        # No piece of the SentencePiece model, but one of the list.
         (
             "a日本b",
             ["\u2581", "a", "日本", "b"],
-        ),  # no piece of the SentencePiece model, but one of the list
+        ),
         (">>deu<< a", [">>deu<<", "\u2581", "a"]),
         (">>x\n<<<< a", ["<unk>", "\u2581", "<unk>", "\u2581", "a"]),
         ("a</s>", ["\u2581", "a", "<unk>"]),

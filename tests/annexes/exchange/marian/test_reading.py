@@ -322,9 +322,8 @@ def test_what_we_do_not_have_is_refused_by_name(
         read(copied)
 
 
-@pytest.mark.parametrize(
-    "name", ["decoder_attention_heads", "activation_function"]
-)  # no weight has their shape
+# No weight has their shape.
+@pytest.mark.parametrize("name", ["decoder_attention_heads", "activation_function"])
 def test_settings_that_are_missing_are_named(copied: Path, name: str) -> None:
     content = json.loads((copied / "config.json").read_text(encoding="utf-8"))
     del content[name]

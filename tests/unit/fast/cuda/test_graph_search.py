@@ -63,9 +63,8 @@ class Graph(TorchDispatchMode):
 
     def replay(self) -> None:
         self.replays += 1
-        for function, args, kwargs, output in (
-            self.calls if self.replays > 1 else ()
-        ):  # the first was the recording
+        # The first was the recording.
+        for function, args, kwargs, output in self.calls if self.replays > 1 else ():
             for mine, new in zip(
                 tree_leaves(output), tree_leaves(function(*args, **kwargs)), strict=True
             ):
@@ -287,10 +286,11 @@ def test_the_oldest_tensors_go_when_there_are_many(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "KEPT", 1)
     decodable, limits = model(), [3] * 30 + [45, 44]
     search = search_of(decodable)
+    # The second uses two buckets.
     for options in (
         SearchSettings(2),
         SearchSettings(early_termination=False),
-    ):  # the second uses two buckets
+    ):
         source = sources([5] * 32)
         check(search(source, limits, options), beam_search(decodable, source, limits, options))
         assert len(search.searches) == 1
