@@ -335,7 +335,7 @@ def resumable_of(run: Path) -> list[Path]:
     """
     kinds = ("latest", "best", "step")  # of one step, the last has the fewest actions pending
     order = {}
-    for folder in (run / FOLDER_OF_RUN).glob("*"):
+    for folder in sorted((run / FOLDER_OF_RUN).glob("*")):
         match = re.fullmatch(r"(latest|best|step)-(\d{8,})", folder.name)
         if match and folder.is_dir():
             order[folder] = (int(match[2]), kinds.index(match[1]))
@@ -380,8 +380,10 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
                 difference = f"{name} is another tensor than in {folders[0]}"
                 raise CheckpointError(f"{folder}: {difference}: different models")
             totals[name] += weights[name]
-    means = {name: total / len(folders) for name, total in totals.items()}
-    return {name: mean.to(first[name].dtype) for name, mean in means.items()}
+    means = {}
+    for name, tensor in first.items():  # one after the other, as the totals are large
+        means[name] = (totals.pop(name) / len(folders)).to(tensor.dtype)
+    return means
 
 
 def component_config(contents: Contents, kind: str, place: str) -> Any:

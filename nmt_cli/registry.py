@@ -236,7 +236,9 @@ def _import(module: str, origin: str) -> None:
 
 
 def _advice_on_import(module: str, error: Exception) -> str:
-    missing = getattr(error, "name", None) or ""  # of an ImportError
+    missing = ""  # the module that could not be imported
+    if isinstance(error, ImportError):
+        missing = error.name or ""
     same_package = missing.split(".")[0] == module.split(".")[0]
     is_missing = isinstance(error, ModuleNotFoundError) and same_package
     if is_missing or not module.replace(".", "_").isidentifier():

@@ -270,6 +270,7 @@ def _write(
     size = sum(path.stat().st_size for path in files["train"])
     cleaning = Cleaning(task, options.parts(), size, options.cleaning, filters)
     cleaned = cleaning.read(watched, workers)
+    del cleaning  # it has bytes of every pair
     for other in held_out:
         shared = sum(line in cleaned.watched for line in other.sources)
         if shared:

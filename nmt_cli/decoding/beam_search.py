@@ -278,9 +278,10 @@ class Search:
             return live
         outputs = self.sentences.finished.followed_by(self.cut_off())
         places = self.sentences.places[done]
-        for of_all, of_active in zip(self.outputs.all(), outputs.all(), strict=True):
-            of_all[places, : of_active.size(1)] = of_active[done]
-        # The last sentences take the places of those that leave, so that few caches move.
+        for all_sentences, active_sentences in zip(self.outputs.all(), outputs.all(), strict=True):
+            all_sentences[places, : active_sentences.size(1)] = active_sentences[done]
+        # The last sentences take the places of those that leave, so that few caches move. Among
+        # the first len(active) places, as many become free as active sentences come after them.
         active = (~done).nonzero().flatten()
         rows = torch.arange(len(active), device=done.device)
         rows[done[: len(active)]] = active[active >= len(active)]

@@ -252,7 +252,9 @@ class Translator:
         self, lines: Iterable[str], prefixes: Iterable[str] | None
     ) -> Iterator[Translation]:
         rest_of_lines = iter(lines)
-        rest_of_prefixes = iter(prefixes or ())
+        rest_of_prefixes: Iterator[str] = iter(())
+        if prefixes is not None:  # an array has no truth value
+            rest_of_prefixes = iter(prefixes)
         first = 1
         while True:
             window = list(itertools.islice(rest_of_lines, self.options.read_ahead))

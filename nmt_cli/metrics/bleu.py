@@ -223,9 +223,15 @@ def score_systems(
         for (system, _), lines in zip(systems, prepared.systems, strict=True):
             statistics = _statistics(metric, lines, prepared.references, whole=not groups)
             result = metric._aggregate_and_compute(statistics)
+            sentence_metric = copy(metric)
+            if hasattr(metric, "effective_order"):  # sentence BLEU
+                sentence_metric.effective_order = True
             group_scores = {}
             for label, numbers in groups.items():
-                group_scores[label] = _group_score(metric, [statistics[i] for i in numbers])
+                of_group = [statistics[i] for i in numbers]
+                metric_of_group = sentence_metric if len(of_group) == 1 else metric
+                group_result = metric_of_group._aggregate_and_compute(of_group)
+                group_scores[label] = round(float(group_result.score), _DIGITS)
             scores.append(
                 Score(
                     measure.metric,
@@ -247,13 +253,6 @@ def _bleu_details(result: Any) -> dict[str, Any]:
         "hypothesis_length": int(result.sys_len),
         "reference_length": int(result.ref_len),
     }
-
-
-def _group_score(metric: Any, statistics: Sequence[Any]) -> float:
-    if len(statistics) == 1 and hasattr(metric, "effective_order"):  # sentence BLEU
-        metric = copy(metric)  # the scores of whole systems must stay without it
-        metric.effective_order = True
-    return round(float(metric._aggregate_and_compute(statistics).score), _DIGITS)
 
 
 def prepare(

@@ -160,7 +160,9 @@ class Reporter:
         figures = ""
         for name, value in record.items():
             if "validation_" in name and name != "validation_nll":
-                label = name.removeprefix("validation_").replace("perplexity", "ppl")
+                label = name.removeprefix("validation_")
+                if label == "perplexity":
+                    label = "ppl"
                 figures += f" {label} {readable(value)}"
         if figures:
             self.note(f"  validation:{figures}")

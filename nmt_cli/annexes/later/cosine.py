@@ -1,6 +1,6 @@
-"""A learning rate that falls along half a cosine.
+"""A learning rate that falls along half a cosine, without restarts.
 
-Loshchilov and Hutter 2017, equation 5, without restarts.
+Loshchilov and Hutter 2017, equation 5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Transformer as other toolkits vary it."""
+"""The Transformer with an output matrix of its own, or a source without its end."""
 
 from __future__ import annotations
 
