@@ -55,10 +55,8 @@ def main(checkpoint: str, train: str, test: str) -> None:
         for layer, heads in enumerate(torch.cat([cross.mean(1, keepdim=True), cross], 1), 1):
             for head, weights in enumerate(heads):
                 for row, row_weights in (("predicted", weights[:-1]), ("read", weights[1:])):
-                    predicted_links, key = (
-                        links_of(row_weights, *pieces, source, target),
-                        (layer, head or "mean", row),
-                    )
+                    predicted_links = links_of(row_weights, *pieces, source, target)
+                    key = (layer, head or "mean", row)
                     common[key] += len(expected.intersection(predicted_links))
                     links[key] += len(predicted_links) + len(expected)
     for key, count in links.items():

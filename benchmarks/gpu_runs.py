@@ -97,11 +97,9 @@ class Bench:
         Raises:
             NotAvailable: the run failed; the message is the end of what it said.
         """
-        steps, tokens, record = (
-            steps or self.steps,
-            tokens or self.tokens,
-            self.folder / f"{name}.json",
-        )
+        steps = steps or self.steps
+        tokens = tokens or self.tokens
+        record = self.folder / f"{name}.json"
         warm = steps // 2 if self.tiny else min(20, steps // 2)
         flags = {
             **model_flags(size),

@@ -94,13 +94,8 @@ def attention(
         try:
             yield name, seconds_of(kernel(size, taken, device), device)
         except Exception as error:  # every release of PyTorch has other kernels, for other devices
-            yield (
-                name,
-                (
-                    "not available: "
-                    f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
-                ),
-            )
+            reason = str(error).split("\n")[0] or type(error).__name__
+            yield name, f"not available: {reason}"
 
 
 def heads(size: Size, *shape: int, device: torch.device) -> Tensor:

@@ -112,9 +112,8 @@ def random_sources(
 def random_pairs(count: int, vocabulary: int, mean: float = 25.0, seed: int = 1) -> list[Pair]:
     """Return sentence pairs with the lengths of running text: log-normal, 3 to 4 times the mean."""
     draw = np.random.default_rng(seed)
-    source = np.clip(draw.lognormal(np.log(mean) - 0.15, 0.55, count).round(), 3, 4 * mean).astype(
-        int
-    )
+    source = draw.lognormal(np.log(mean) - 0.15, 0.55, count).round()
+    source = np.clip(source, 3, 4 * mean).astype(int)
     target = np.clip((source * draw.lognormal(0.0, 0.15, count)).round(), 3, 4 * mean).astype(int)
     words = [draw.integers(FIRST, vocabulary, lengths.sum()) for lengths in (source, target)]
     sides = [

@@ -110,10 +110,8 @@ def section(
                 request = translations(sources, case["batch"], options.seconds)
                 samples += take_turns(workers, case, options.rounds, request)
             equal = agreement(workers, sources[:COMPARED], steps)
-        products, setup = (
-            products_of(options.systems),
-            {**asdict(size), "cores": options.cores, **PRODUCTS},
-        )
+        products = products_of(options.systems)
+        setup = {**asdict(size), "cores": options.cores, **PRODUCTS}
         with started(products, options.pythons, setup, TRAINING_PEERS) as (machines, _):
             peak = {"model": model}
             samples += take_turns(

@@ -95,10 +95,8 @@ def test_its_logits_and_steps(
     name = request.node.callspec.params["model"]["name"]
     assert make_config("model", name).d_model == model.output_weight.size(1)  # the schedule gets it
     batch = make_batch()
-    hidden, logits = (
-        model.decoder_output(batch.source, batch.target_in),
-        model(batch.source, batch.target_in),
-    )
+    hidden = model.decoder_output(batch.source, batch.target_in)
+    logits = model(batch.source, batch.target_in)
     assert hidden.shape[:2] == batch.target_in.shape
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
     close(logits, F.linear(hidden, model.output_weight, model.output_bias))

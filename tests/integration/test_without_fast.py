@@ -64,10 +64,8 @@ def test_micro_batches_of_the_paper_fit() -> None:
     plain = Plain(torch.device("cpu"))
     limit = plain.sizes.batch_tokens
     assert -(-25_000 // default_micro_batches(25_000, 1, limit)) <= limit == 2048
-    hidden, weight = (
-        torch.randn(limit, 8, requires_grad=True),
-        torch.randn(37_000, 8, requires_grad=True),
-    )
+    hidden = torch.randn(limit, 8, requires_grad=True)
+    weight = torch.randn(37_000, 8, requires_grad=True)
     total, _ = smoothed_cross_entropy(hidden, weight, torch.arange(limit) + 4, 0.1)
     total.backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None

@@ -23,11 +23,9 @@ def multiply_adds(
     kernel: Kernel, n: int, d: int, mask: AttentionMask = EVERYWHERE, queries: int | None = None
 ) -> int:
     """Of one head of width d over n positions. A multiply-add is two operations to the counter."""
-    query, key, value = (
-        torch.zeros(1, 1, queries or n, d),
-        torch.zeros(1, 1, n, d),
-        torch.zeros(1, 1, n, d),
-    )
+    query = torch.zeros(1, 1, queries or n, d)
+    key = torch.zeros(1, 1, n, d)
+    value = torch.zeros(1, 1, n, d)
     with FlopCounterMode(display=False) as counter:
         kernel(query, key, value, mask)
     total: int = counter.get_total_flops()

@@ -22,10 +22,8 @@ def translator(tiny_checkpoint: Path) -> nmt_cli.Translator:
 def test_options_of_load_are_defaults(
     translator: nmt_cli.Translator, tiny_checkpoint: Path
 ) -> None:
-    default, narrow = (
-        translator.translate(LINES),
-        translator.translate(LINES, beam=1, max_length_offset=1),
-    )
+    default = translator.translate(LINES)
+    narrow = translator.translate(LINES, beam=1, max_length_offset=1)
     assert [len(text) for text in default] != [len(text) for text in narrow]
     other = nmt_cli.load(str(tiny_checkpoint), device="cpu", beam=1, max_length_offset=1)
     assert other.translate(LINES) == narrow

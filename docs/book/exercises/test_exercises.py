@@ -129,10 +129,8 @@ def test_layers_between(distance: int, k: int) -> None:
     signal, layers = torch.zeros(1, 1, 40), 0
     signal[..., 0] = 1
     while not signal[..., distance]:
-        signal, layers = (
-            torch.nn.functional.conv1d(signal, torch.ones(1, 1, k), padding=k // 2),
-            layers + 1,
-        )
+        signal = torch.nn.functional.conv1d(signal, torch.ones(1, 1, k), padding=k // 2)
+        layers = layers + 1
     assert answers.layers_between(distance, k) == layers
 
 

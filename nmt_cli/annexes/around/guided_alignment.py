@@ -156,9 +156,11 @@ def linked_pieces(task: Task, line: str, place: str) -> tuple[int, bytes]:
     links = list[tuple[int, int]]()
     for link in sorted(set(written.split())):
         numbers = re.fullmatch(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,8})", link, re.ASCII)
+        in_words = False
         if numbers:
             i, j = int(numbers[1]), int(numbers[2])
-        if not numbers or i >= source_words or j >= target_words:
+            in_words = i < source_words and j < target_words
+        if not in_words:
             sources = counted(source_words, "source word")
             targets = counted(target_words, "target word")
             raise DataError(

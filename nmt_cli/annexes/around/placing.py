@@ -364,9 +364,11 @@ class _Output:
         places = list[tuple[Range, int]]()
         for number in sorted(range(len(spans)), key=lambda number: -gains[number]):
             span = spans[number]
-            taken = (
-                self._as_it_is(span, free) or self._attending(span, free) or self._after(span, free)
-            )
+            taken = self._as_it_is(span, free)
+            if taken is None:
+                taken = self._attending(span, free)
+            if taken is None:
+                taken = self._after(span, free)
             places.append((taken, number))
             _take(free, taken)
         return [(place, spans[number]) for place, number in sorted(places)]

@@ -71,9 +71,10 @@ def devices(world: World, precision: str) -> Check:
         remedy = (
             f"{place_of_slowest} should have {least:.3g}: look for other programs and power limits"
         )
-    load, _, _ = os.getloadavg()
-    if not is_gpu and load > (os.cpu_count() or 1):
-        remedy = f"other programs are running (load {load:.1f}): end them"
+    if not is_gpu:
+        load, _, _ = os.getloadavg()
+        if load > (os.cpu_count() or 1):
+            remedy = f"other programs are running (load {load:.1f}): end them"
     figures = {"slowest_tflops": slowest, "fastest_tflops": fastest}
     return Check("devices", value, remedy, figures=figures)
 

@@ -65,7 +65,8 @@ def sums_of(
     log_p = F.linear(first, weight, bias).float().log_softmax(1)  # [rows, V]
     log_q = F.linear(second, weight, bias).float().log_softmax(1)
     nll = F.nll_loss(log_p + log_q, targets, ignore_index=PAD, reduction="sum")
-    uniform = -(log_p + log_q).mean(1)
+    # The order of the next two decides on the last bits of the gradients.
     divergence = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(1)
+    uniform = -(log_p + log_q).mean(1)
     of_tokens = torch.stack([uniform, divergence]) * (targets != PAD)  # [2, rows]
     return torch.stack([nll, *of_tokens.sum(1)])

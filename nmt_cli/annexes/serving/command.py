@@ -88,11 +88,13 @@ def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
     import torch
 
     source, target = translator.task.languages or (None, None)
+    # What was loaded: a run may have a newer checkpoint by now.
+    folders = translator.engine.folders or options.checkpoints
     return {
         "version": nmt_cli.__version__,
         "torch": torch.__version__,
         "models": [str(Path(*path.absolute().parts[-2:])) for path in options.checkpoints],
-        "sha256": [weights_fingerprint(path) for path in options.checkpoints],
+        "sha256": [weights_fingerprint(folder) for folder in folders],
         "source_language": source,
         "target_language": target,
         "split_sentences": bool(translator.options.get("split_sentences")),

@@ -157,8 +157,8 @@ class _Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             limit_concurrency=min(limits.max_connections, descriptors // 2) + 1,
-            timeout_graceful_shutdown=math.ceil(2 * limits.timeout)
-            + 1,  # a client that does not read its answer
+            # For a client that does not read its answer.
+            timeout_graceful_shutdown=math.ceil(2 * limits.timeout) + 1,
         )
         super().__init__(config)
         self.error: NmtError | None = None

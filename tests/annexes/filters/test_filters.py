@@ -93,11 +93,9 @@ def test_filters_that_cannot_be(options: dict[str, Any], message: str) -> None:
 
 def test_languages() -> None:
     pytest.importorskip("py3langid")
-    english, german, french = (
-        "The dog runs across the street.",
-        "Der Hund läuft über die Straße.",
-        "Le chien traverse la rue.",
-    )
+    english = "The dog runs across the street."
+    german = "Der Hund läuft über die Straße."
+    french = "Le chien traverse la rue."
     ((reason, drop),) = Filters(FilterConfig(identify_languages="en,de")).tests(set())
     assert reason == "language"
     good = [(english, german), ("42.", "42."), ("Tom", "Tom"), ("3 × 5 = 15", german)]

@@ -89,11 +89,9 @@ def test_the_loss_is_that_of_importance_and_load(
     per_token: int, load_weight: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Equations 6, 7 and 11. Each expert has each token if there are no more."""
-    layer, x, noise = (
-        small_experts(per_token, load_loss=load_weight),
-        torch.randn(N, D),
-        torch.randn(N, EXPERTS),
-    )
+    layer = small_experts(per_token, load_loss=load_weight)
+    x = torch.randn(N, D)
+    noise = torch.randn(N, EXPERTS)
     monkeypatch.setattr(torch, "randn_like", lambda _: noise)
     chosen, gates = layer.choose(x)
     importance = torch.zeros(EXPERTS)

@@ -61,10 +61,8 @@ def test_the_equations_of_the_paper() -> None:
     model = small_model()
     source, target = [5, 6, 7, 8, 3], [2, 10, 11, 12]
     batch = torch.tensor([source, [9, 3, 0, 0, 0]]), torch.tensor([target, [2, 13, 0, 0]])
-    logits, weights = (
-        model.decoder_output(*batch),
-        model.attention_weights(*(side[:1] for side in batch)),
-    )
+    logits = model.decoder_output(*batch)
+    weights = model.attention_weights(*(side[:1] for side in batch))
     expected = reference(model, source, target)
     torch.testing.assert_close((logits[0], weights["cross"][0, 0, 0]), expected)
     torch.testing.assert_close(logits[1, :2], reference(model, [9, 3], [2, 13])[0])

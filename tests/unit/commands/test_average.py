@@ -51,10 +51,8 @@ def run(copy: Callable[..., Path], tmp_path: Path) -> Path:
 
 def times(folder: Path, original: Path) -> float:
     """The factor between two checkpoints' weights, the same for all of them."""
-    our_weights, original_weights = (
-        checkpoint.load_weights(folder),
-        checkpoint.load_weights(original),
-    )
+    our_weights = checkpoint.load_weights(folder)
+    original_weights = checkpoint.load_weights(original)
     assert our_weights.keys() == original_weights.keys()
     factor = (
         our_weights["target_embedding.weight"][5, 0]
@@ -102,10 +100,8 @@ def test_the_mean_of_equals_is_the_same_bits(
     """Sums in float64: three times a float32 number, divided by three, is that number."""
     same = [copy(tmp_path / name, 1 / 3, step) for step, name in enumerate("abc", start=1)]
     average(*same, "--out", tmp_path / "averaged")
-    our_weights, first_weights = (
-        checkpoint.load_weights(tmp_path / "averaged"),
-        checkpoint.load_weights(same[0]),
-    )
+    our_weights = checkpoint.load_weights(tmp_path / "averaged")
+    first_weights = checkpoint.load_weights(same[0])
     assert all(torch.equal(our_weights[name], first_weights[name]) for name in first_weights)
 
 

@@ -34,10 +34,8 @@ def write_run(folder: Path, **data: Any) -> Path:
 
 
 def test_places_that_name_the_test_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without, data = (
-        write_data(tmp_path / "without", "train"),
-        write_data(tmp_path / "data", "train", "test"),
-    )
+    without = write_data(tmp_path / "without", "train")
+    data = write_data(tmp_path / "data", "train", "test")
     several = write_run(tmp_path / "several", paths=[f"{without}*2", f"{data}*3"])
     alone = write_run(tmp_path / "alone", path=str(data))  # as version 1.0 recorded it
     monkeypatch.chdir(alone)

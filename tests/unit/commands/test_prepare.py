@@ -150,10 +150,8 @@ def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.Mo
 
 def test_several_files_line_ends_byte_order_marks_and_gzip_change_nothing(text: Path) -> None:
     source, target = sentences(300)
-    first, second = (
-        write(text, "a", source[:100], target[:100]),
-        write(text, "b", source[100:], target[100:]),
-    )
+    first = write(text, "a", source[:100], target[:100])
+    second = write(text, "b", source[100:], target[100:])
     for path in text.glob("b.*"):
         path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n")))
     assert run(arguments(text, out="whole")) == 0

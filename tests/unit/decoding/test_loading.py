@@ -20,10 +20,8 @@ LINES = ["abc", "hgfedcba", "", "a"]
 
 
 def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpoint: Path) -> None:
-    alone, twice = (
-        nmt_cli.load(tiny_checkpoint, device="cpu"),
-        nmt_cli.load([tiny_checkpoint] * 2, device="cpu"),
-    )
+    alone = nmt_cli.load(tiny_checkpoint, device="cpu")
+    twice = nmt_cli.load([tiny_checkpoint] * 2, device="cpu")
     assert isinstance(twice.engine.model, Ensemble)  # type: ignore[attr-defined]
     for translator, members in ((alone, 1), (twice, 2)):
         assert [model.training for model in translator.engine.models] == [False] * members  # type: ignore[attr-defined]

@@ -23,10 +23,8 @@ KERNELS = {
 
 def one_bin(lengths: list[int], width: int) -> Bins:
     """Return the sentences side by side in a bin, and an empty bin."""
-    numbers, positions = (
-        torch.zeros(2, width, dtype=torch.int64),
-        torch.zeros(2 * width, dtype=torch.int64),
-    )
+    numbers = torch.zeros(2, width, dtype=torch.int64)
+    positions = torch.zeros(2 * width, dtype=torch.int64)
     numbers[0, : sum(lengths)] = torch.repeat_interleave(
         torch.arange(1, len(lengths) + 1), torch.tensor(lengths)
     )

@@ -272,10 +272,8 @@ def test_bleu_is_sacrebleus_13a() -> None:
 
 
 def test_bleu_of_chinese_and_thai_is_not_of_words_between_spaces() -> None:
-    hypotheses, references = (
-        ["我们到公园去散步。", "他买了一本书。"],
-        ["我们去公园散步。", "他买了一本新书。"],
-    )
+    hypotheses = ["我们到公园去散步。", "他买了一本书。"]
+    references = ["我们去公园散步。", "他买了一本新书。"]
     for language, tokenization in (("zh", "zh"), ("th", "char")):
         task = build_task(target_lang=language)
         assert task.tokenization == tokenization

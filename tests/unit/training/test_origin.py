@@ -86,10 +86,8 @@ def test_it_says_where_it_comes_from(
 ) -> None:
     run, folder = tmp_path / "run", checkpoint.locate(origin)
     assert train(tiny_data, "--init-from", folder, *SHORT, "--max-steps", 1, "--out", run)[0] == 0
-    before, contents = (
-        checkpoint.read_contents(folder),
-        checkpoint.read_contents(checkpoint.locate(run)),
-    )
+    before = checkpoint.read_contents(folder)
+    contents = checkpoint.read_contents(checkpoint.locate(run))
     expected = {"path": str(folder.resolve()), "run": before.run, "step": 2}
     assert contents.origin == json.loads((run / "config.json").read_text())["origin"] == expected
     assert (contents.step, contents.sections["model"]) == (1, before.sections["model"])

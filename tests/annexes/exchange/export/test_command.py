@@ -26,10 +26,8 @@ def test_a_run_is_exported_and_the_check_reported(
     assert "log-probabilities" in probabilities
     assert outputs == "  greedy outputs: 32 of 32 equal"
     assert last == f"exported {folder} to {out}"
-    their_outputs, our_outputs = (
-        nmt_cli.load(out, device="cpu", engine="ctranslate2", beam=1),
-        nmt_cli.load(folder, device="cpu", beam=1),
-    )
+    their_outputs = nmt_cli.load(out, device="cpu", engine="ctranslate2", beam=1)
+    our_outputs = nmt_cli.load(folder, device="cpu", beam=1)
     assert their_outputs.translate(["abc", "hgf"]) == our_outputs.translate(["abc", "hgf"])
     assert nmt("export", run, "--to", "ctranslate2", "--out", out)[0] == 2
     assert nmt("export", run, "--to", "ctranslate2", "--out", out, "--overwrite")[0] == 0

@@ -57,10 +57,8 @@ def test_an_export_has_its_record_and_the_task(tiny_checkpoint: Path, tmp_path: 
         "ctranslate2",
         fingerprint_of(tiny_checkpoint),
     )
-    our_task, exported_task = (
-        load_task(tiny_checkpoint / "task"),
-        load_task(tmp_path / "out" / "task"),
-    )
+    our_task = load_task(tiny_checkpoint / "task")
+    exported_task = load_task(tmp_path / "out" / "task")
     assert our_task.encode_source("abc") == exported_task.encode_source("abc")
     assert said[0].startswith("checked on 32 lines")
     assert said[1:] == ["  all is equal"]

@@ -181,10 +181,8 @@ def test_the_ids_are_those_of_the_tokenizer(
 def test_a_batch_has_the_same_log_probabilities(marian: Path, imported: Path, text: Text) -> None:
     """BOS, which Marian's vocabulary does not have, takes no probability from the others."""
     model, task = checkpoint.load_model(imported)
-    tokenizer, their_model = (
-        AutoTokenizer.from_pretrained(marian),
-        AutoModelForSeq2SeqLM.from_pretrained(marian),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(marian)
+    their_model = AutoModelForSeq2SeqLM.from_pretrained(marian)
     sources, targets = (list(side) for side in zip(*text[:4], ("Old.", "Alt."), strict=True))
     batch = tokenizer(sources, text_target=targets, padding=True, return_tensors="pt")
     start = their_model.config.decoder_start_token_id
@@ -220,10 +218,8 @@ def test_translations_are_the_same(marian: Path, imported: Path, text: Text, bea
             lines, beam=beam, alpha=0.0, max_length_offset=98
         )
     )
-    tokenizer, their_model = (
-        AutoTokenizer.from_pretrained(marian),
-        AutoModelForSeq2SeqLM.from_pretrained(marian),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(marian)
+    their_model = AutoModelForSeq2SeqLM.from_pretrained(marian)
     never = [tokenizer.unk_token_id, their_model.config.pad_token_id]
     batch = tokenizer(lines, padding=True, return_tensors="pt")
     generated = their_model.generate(
@@ -272,10 +268,8 @@ def test_an_exported_model_comes_back(
     assert [its_task.encode_source(line) for line in odd_lines] == [
         task.encode_source(line) for line in odd_lines
     ]
-    source, target = (
-        torch.tensor([[5, 6, 7, EOS], [8, EOS, PAD, PAD]]),
-        torch.tensor([[BOS, 9], [BOS, 10]]),
-    )
+    source = torch.tensor([[5, 6, 7, EOS], [8, EOS, PAD, PAD]])
+    target = torch.tensor([[BOS, 9], [BOS, 10]])
     with torch.no_grad():
         torch.testing.assert_close(again(source, target), model(source, target), rtol=0, atol=1e-6)
 

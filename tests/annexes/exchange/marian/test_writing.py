@@ -84,10 +84,8 @@ def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text) 
     lines = [source for source, _ in text[:20]]
     translator = Translator(OwnEngine(task, model.decodable("float32"), CPU, [model]))
     our_outputs = list(translator.translate(lines, beam=4, alpha=0.0, max_length_offset=98))
-    tokenizer, their_model = (
-        AutoTokenizer.from_pretrained(folder),
-        AutoModelForSeq2SeqLM.from_pretrained(folder),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    their_model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     batch = tokenizer(lines, padding=True, return_tensors="pt")
     generated = their_model.generate(**batch, num_beams=4, length_penalty=0.0, max_length=98)
     ended = (generated[:, :-1] == EOS).any(1).nonzero().flatten().tolist()

@@ -202,10 +202,8 @@ def test_it_finds_what_the_ordinary_search_finds(
     options: SearchSettings, attention: Any, graphs: list[Graph]
 ) -> None:
     """In batches of several buckets, some of which come again. Limits are short, long, and none."""
-    decodable, numbers = (
-        model(attention, norm="pre" if options.beam == 4 else "post"),
-        random.Random(1),
-    )
+    decodable = model(attention, norm="pre" if options.beam == 4 else "post")
+    numbers = random.Random(1)
     search = search_of(decodable)
     for seed, (count, longest) in enumerate(
         [(20, 9), (3, 40), (20, 20), (20, 9), (1, 31), (8, 32)]
@@ -228,11 +226,9 @@ def test_it_finds_what_the_ordinary_search_finds(
 )
 def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> None:
     """That of ensembles, for one. Its scores of tokens are near those in float32."""
-    decodable, exact, source = (
-        model(attention, "bfloat16"),
-        model(attention),
-        sources([9, 4, 6, 12]),
-    )
+    decodable = model(attention, "bfloat16")
+    exact = model(attention)
+    source = sources([9, 4, 6, 12])
     for row, (best, *_) in enumerate(
         beam_search(decodable, source, [20] * 4, SearchSettings(beam))
     ):
