@@ -52,9 +52,9 @@ def long_run(data: Path) -> Run:
     return built(configuration(TrainOptions(), SIZES | limits), data)
 
 
-def built(config: RunConfig, data: Path) -> Run:
-    """Return a run on a CPU. Nothing is written."""
-    world = World(0, 1, torch.device("cpu"))
+def built(config: RunConfig, data: Path, ranks: int = 1) -> Run:
+    """Return a run on a CPU, or its main rank's. Nothing is written."""
+    world = World(0, ranks, torch.device("cpu"))
     return build_run(config, *open_data([str(data)]), world, None, data, quiet=True)
 
 

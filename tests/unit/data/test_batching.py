@@ -353,3 +353,10 @@ def test_packed_micro_batches(pairs: list[tuple[int, int]], count: int) -> None:
     assert default_micro_batches(25_000, 1, 32_768, packed=True) == 1
     assert default_micro_batches(25_000, 8, 32_768, packed=True) == 8
     assert default_micro_batches(100_000, 2, 32_768, packed=True) == 4
+
+
+def test_packed_sentences_are_dealt_back_and_forth() -> None:
+    """In one direction, the last micro-batch would have the longest sentence of each turn."""
+    lengths = np.arange(1, 13)
+    micro_batches = cut(lengths, lengths, 3, packed=True)
+    assert [int(lengths[indices].sum()) for indices in micro_batches] == [26, 26, 26]

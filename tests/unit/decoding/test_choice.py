@@ -43,3 +43,10 @@ def test_a_draw_takes_the_probabilities_of_its_row_even_where_a_diverged_model_h
     rows, random = torch.tensor([2, 0, 0, 1]), torch.rand((4, 2), dtype=torch.float64)
     assert torch.equal(drawn(p, rows, random), drawn(p[rows], torch.arange(4), random))
     assert drawn(torch.full((1, 5), torch.nan), torch.tensor([0, 0]), random[:2]).lt(5).all()
+
+
+def test_a_column_without_probability_is_never_drawn() -> None:
+    """Not even where the random numbers are at its boundary."""
+    p = torch.zeros(1, 5 * BLOCK)
+    p[0, 2 * BLOCK + 3] = 1
+    assert drawn(p, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.float64)) == 2 * BLOCK + 3

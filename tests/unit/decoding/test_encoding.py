@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.decoding.encoding import is_unknown, request_of
+from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, encoded, is_unknown, request_of
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 
 TASK: Any = SimpleNamespace(
@@ -33,6 +33,14 @@ def test_the_limit_of_a_line(options: TranslateOptions, limit: int) -> None:
     request = request_of(TASK, options, 1, "abc", "")
     assert request.ids == [4, 4, 4]
     assert request.limit == limit
+
+
+def test_a_line_that_is_cut_by_characters_is_truncated() -> None:
+    """Although its beginning has fewer tokens than the limit."""
+    for characters in (2 * CHARACTERS_PER_TOKEN, 2 * CHARACTERS_PER_TOKEN + 1):
+        ids, truncated = encoded("a" * characters, lambda text: [4], limit=2)[1:]
+        assert ids == [4]
+        assert truncated is (characters > 2 * CHARACTERS_PER_TOKEN)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,13 @@ def test_a_worse_system_is_told_from_the_baseline_and_the_same_is_not(test: str)
 
 
 @pytest.mark.parametrize("test", TESTS)
+def test_a_better_system_is_told_from_the_baseline_too(test: str) -> None:
+    _, good = paired_test([("bad", BAD), ("good", GOOD)], NAMED, test, ["bleu"], samples=200)
+    assert good.p_value is not None
+    assert good.p_value < 0.01
+
+
+@pytest.mark.parametrize("test", TESTS)
 def test_the_figures_are_sacrebleus(test: str) -> None:
     systems = [("good", GOOD), ("bad", BAD)]
     our_report = paired_test(systems, NAMED, test, ["bleu"], samples=100)

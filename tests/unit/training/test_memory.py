@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nmt_cli.data.batching import collate
 from nmt_cli.training import memory
 
 EIGHT_SHORT, TWO_LONG, ONE_UNEVEN = [0] * 8, [1, 1], [2]
@@ -39,3 +40,11 @@ def test_the_largest(packed: bool, chosen: list[list[int]]) -> None:
         load=lambda pairs, indices: pairs.tolist(),
     )
     assert memory.largest(updates, 1) == chosen
+
+
+def test_the_largest_micro_batch_is_named() -> None:
+    """By its tokens with padding, EOS included."""
+    batches = [collate([[5] * 9], [[5] * 9]), collate([[5] * 6] * 3, [[5] * 4] * 3)]
+    for order in (batches, batches[::-1]):
+        message = str(memory.out_of_memory(order, micro_batches=2))
+        assert "3 sentences, 7 source and 5 target tokens" in message

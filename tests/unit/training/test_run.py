@@ -24,6 +24,7 @@ from nmt_cli.fast.cuda.copies import PinnedCopies
 from nmt_cli.training import run as training_run
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
+from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.state import RunState
 
 PATIENCE = 120
@@ -156,3 +157,18 @@ def test_waiting_for_data_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
             Run.next_update(run, updates)
     assert (run.state.total.waiting, run.state.window.waiting) == (1.5, 1.5)
     assert run.clock == 20.0
+
+
+@pytest.mark.parametrize(
+    ("validate_every", "actions"), [(None, ["validate", "log", "save"]), ("20m", ["save"])]
+)
+def test_a_checkpoint_of_minutes_is_validated(
+    validate_every: str | None, actions: list[str]
+) -> None:
+    """Unless the validations have an interval of their own."""
+    config = TrainingConfig(save_every="10m", validate_every=validate_every)
+    saving, validating = config.intervals()
+    state = RunState(step=7)
+    run: Any = SimpleNamespace(config=config, state=state, valid="a corpus", at_last_step=False)
+    run.save_interval, run.validation_interval = saving, validating
+    assert Run.due(run, save_elapsed=True, validation_elapsed=False) == actions

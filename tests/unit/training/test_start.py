@@ -122,3 +122,12 @@ def test_a_preparation_changes_the_model_before_its_optimizer_is_made(
     assert run.contents["origin"] == ({"path": "of the preparation"} if used else None)
     lengths = np.array([5]), np.array([5])
     assert (flops_of_update(run.model, lengths) == {}) is used
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_cost_is_that_of_all_ranks(tiny_data: Path, ranks: int) -> None:
+    registry.discover()
+    rates = {"sustained_tflops": 1.0, "peak_tflops": 1.0}
+    config = configuration(TrainOptions(), SIZES | rates | {"device": "cpu"})
+    run = built(config, tiny_data, ranks)
+    assert run.costs.of(seconds=2.0).device_seconds == 2.0 * ranks

@@ -80,6 +80,7 @@ def test_the_loss_decides_while_scores_are_0() -> None:
     scores = [(0.0, 6.2), (0.0, 5.8), (0.0, 5.9), (0.0, 5.4), (0.1, 7.0), (0.0, 5.0)]
     after = [(1, 0), (2, 0), (2, 1), (4, 0), (5, 0), (5, 1)]
     assert judged("bleu", [{"bleu": b, "loss": loss} for b, loss in scores]) == after
+    assert judged("bleu", [{"bleu": 0.0, "loss": 6.2}] * 2) == [(1, 0), (1, 1)]
 
 
 def test_the_figures_of_the_best_validation_stay() -> None:

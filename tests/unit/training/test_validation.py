@@ -213,6 +213,16 @@ def test_another_validation_set_begins_the_best_anew(
     assert (summary["best_validation_loss"], summary["best_step"]) == (4.0, 8)
 
 
+def test_patience_begins_anew_with_another_validation_set(
+    losses: None, tiny_data: Path, other_validation_data: Path, tmp_path: Path
+) -> None:
+    """A run that it has stopped goes on."""
+    run(tiny_data, tmp_path / "run", patience=1)
+    assert validations(tmp_path / "run", "loss") == {2: 1.0, 4: 1.1}
+    run(other_validation_data, tmp_path / "run", patience=1)
+    assert list(validations(tmp_path / "run", "loss")) == [2, 4, 6, 8, 10]
+
+
 def test_a_run_of_version_1_0_did_not_record_its_validation_set(
     losses: None,
     as_in_version_1_0: None,
