@@ -26,6 +26,7 @@ NEVER_ENTERED = {
     "cores.py",  # the number of processes, which these commands are given
     "commands/dry_run.py",
     "files/settings.py",  # --config
+    "files/nbest.py",  # scores of n-best lists
     *("training/observers.py", "data/sentences.py"),  # base classes
     "decoding/ensemble.py",
     "layers/layout.py",  # decoding without fast/

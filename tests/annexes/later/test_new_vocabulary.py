@@ -118,7 +118,7 @@ def test_the_counts_are_told() -> None:
     assert set(lines) == {
         "8 of 8 source pieces taken over; 0 new",
         f"5 of {size} target pieces taken over; {size - 5} new",
-        "warning: fewer than half",
+        "warning: fewer than half of the target pieces are in the vocabulary of the checkpoint",
     }
 
 
