@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "mutations.toml"
-COPIED = ("nmt_cli", "tests", "recipes", "pyproject.toml")
+COPIED = ("nmt_cli", "tests", "recipes", "docs", "pyproject.toml")
 PYTEST = (
     "-m",
     "pytest",
