@@ -56,10 +56,7 @@ def prepare(prefix: str, languages: Sequence[str], out: Path, *flags: str) -> Ru
     """Run `nmt prepare`."""
     command = [
         sys.executable,
-        "-m",
-        "nmt_cli",
-        "prepare",
-        "--train",
+        *"-m nmt_cli prepare --train".split(),
         prefix,
         "--out",
         str(out),

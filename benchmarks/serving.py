@@ -87,10 +87,7 @@ def served(checkpoint: Path, flags: Sequence[str]) -> Iterator[int]:
         *NMT,
         "serve",
         str(checkpoint),
-        "--port",
-        "0",
-        "--quiet",
-        "--no-split-sentences",
+        *"--port 0 --quiet --no-split-sentences".split(),
         *flags,
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

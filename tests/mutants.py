@@ -25,18 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "mutations.toml"
 COPIED = ("nmt_cli", "tests", "recipes", "docs", "pyproject.toml")
-PYTEST = (
-    "-m",
-    "pytest",
-    "-x",
-    "-q",
-    "-p",
-    "no:xdist",
-    "-p",
-    "no:cacheprovider",
-    "--timeout",
-    "240",
-)
+PYTEST = tuple("-m pytest -x -q -p no:xdist -p no:cacheprovider --timeout 240".split())
 OUTCOMES = {0: "survived", 1: "killed"}  # by pytest's exit code
 
 

@@ -123,11 +123,7 @@ def test_frozen_parameters_and_the_best_are_those_of_one_process(
     """The ranks share the validation set, and all stop when BLEU stays the same."""
     settings = (
         *LOGGED,
-        "--freeze",
-        "encoder",
-        "--best-by",
-        "bleu",
-        "--patience",
+        *"--freeze encoder --best-by bleu --patience".split(),
         1,
         "--learning-rate-scale",
         0,

@@ -34,11 +34,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Nmt:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     build = [
         *pip,
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--wheel-dir",
+        *"wheel --no-deps --no-build-isolation --no-index --wheel-dir".split(),
         folder,
         source,
     ]
@@ -55,10 +51,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Nmt:
         "pip",
         "--python",
         python,
-        "--quiet",
-        "install",
-        "--no-deps",
-        "--no-index",
+        *"--quiet install --no-deps --no-index".split(),
         wheel,
     ]
     subprocess.run(install, check=True, timeout=300)

@@ -56,11 +56,7 @@ def data(nmt: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Path:
     prepared = (
         "--train",
         tmp_path / "train",
-        "--source-lang",
-        "en",
-        "--target-lang",
-        "de",
-        "--vocab-size",
+        *"--source-lang en --target-lang de --vocab-size".split(),
         40,
     )
     code, _, err = nmt("prepare", *prepared, "--out", tmp_path / "data")

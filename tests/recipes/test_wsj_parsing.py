@@ -34,13 +34,8 @@ def test_silver_trees_are_added_to_the_training_set(
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (tmp_path / "my.train.ptb").symlink_to("made-up")
     flags = [
-        "--treebank",
-        "my.train.ptb",
-        "my.dev.ptb",
-        "--semi-supervised",
-        "silver.ptb",
-        "--out",
-        "out",
+        *"--treebank my.train.ptb my.dev.ptb --semi-supervised silver.ptb".split(),
+        *"--out out".split(),
     ]
     dry("wsj_parsing.sh", *flags, "--", "--seed", "3", STOP="train", code=9)
     prepare, train = calls()

@@ -16,10 +16,7 @@ CHROMIUM = next(
 NEEDS_A_BROWSER = "needs chromium (on Debian: apt install chromium)"
 FLAGS = (
     *(
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
+        *"--headless --no-sandbox --disable-gpu --no-first-run".split(),
         "--disable-background-networking",
     ),
     *("--remote-debugging-pipe", "--window-size=1400,1000", "--force-device-scale-factor=1"),

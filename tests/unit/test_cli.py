@@ -83,15 +83,7 @@ def test_a_standard_output_that_is_not_utf_8(encoding: str, tmp_path: Path) -> N
     """Latin-1 has no ellipsis."""
     module = "from nmt_cli.presets import preset\npreset('more', 'and so on\u2026')\n"
     (tmp_path / "more_presets.py").write_text(module, encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "nmt_cli",
-        "train",
-        "--import",
-        "more_presets",
-        "--list-presets",
-    ]
+    command = [sys.executable, *"-m nmt_cli train --import more_presets --list-presets".split()]
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(tmp_path)}
     shown = subprocess.run(command, env=environment, check=True, capture_output=True)
     assert b"\\u2026" in shown.stdout

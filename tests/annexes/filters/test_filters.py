@@ -213,14 +213,7 @@ def text(tmp_path: Path) -> Path:
 def arguments(folder: Path, *more: str, out: str = "data") -> list[str]:
     return [
         *(
-            "prepare",
-            "--source-lang",
-            "en",
-            "--target-lang",
-            "de",
-            "--vocab-size",
-            "60",
-            "--train",
+            *"prepare --source-lang en --target-lang de --vocab-size 60 --train".split(),
             str(folder / "a"),
         ),
         *(

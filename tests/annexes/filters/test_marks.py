@@ -7,19 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prepare_command import run
-
-PREPARE = (
-    "prepare",
-    "--source-lang",
-    "en",
-    "--target-lang",
-    "de",
-    "--subwords",
-    "character",
-    "--workers",
-    "1",
-)
+from prepare_command import PREPARE, run
 
 ROWS = [
     ('He said: "Hi!"', "Er sagte: „Hi!“"),

@@ -57,15 +57,8 @@ def text(tmp_path: Path) -> Path:
 def arguments(folder: Path, *more: str, out: str = "data") -> list[str]:
     return [
         *(
-            "prepare",
-            "--source-lang",
-            "en",
-            "--target-lang",
-            "de",
-            "--vocab-size",
-            "100",
-            "--workers",
-            "1",
+            *"prepare --source-lang en --target-lang de --vocab-size 100".split(),
+            *"--workers 1".split(),
         ),
         *(
             "--train",

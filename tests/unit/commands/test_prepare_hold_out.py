@@ -22,15 +22,8 @@ def write(prefix: Path, pairs: list[tuple[str, str]]) -> None:
 def held_out_of(folder: Path, *more: str, out: str) -> dict[str, list[tuple[str, str]]]:
     """Prepare `all` with `--hold-out 20`, and return the pairs of each split."""
     words = [
-        "prepare",
-        "--source-lang",
-        "en",
-        "--target-lang",
-        "de",
-        "--vocab-size",
-        "60",
-        "--workers",
-        "1",
+        *"prepare --source-lang en --target-lang de --vocab-size 60".split(),
+        *"--workers 1".split(),
     ]
     assert (
         run(
@@ -110,15 +103,7 @@ def test_hold_out_leaves_no_pair_that_is_the_same_to_a_model(tmp_path: Path) -> 
 
 def test_hold_out_that_cannot_be(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a", [(f"dog {n}", f"Hund {n}") for n in range(9)])
-    words = [
-        "prepare",
-        "--source-lang",
-        "en",
-        "--target-lang",
-        "de",
-        "--train",
-        str(tmp_path / "a"),
-    ]
+    words = [*"prepare --source-lang en --target-lang de --train".split(), str(tmp_path / "a")]
     words += ["--out", str(tmp_path / "data")]
     assert run([*words, "--hold-out", "2", "--test", str(tmp_path / "a")]) == 2
     assert "--hold-out takes validation" in capfd.readouterr().err

@@ -26,14 +26,8 @@ def test_a_table_and_named_files_have_the_pairs_of_a_prefix(text: Path) -> None:
     assert run(*LANGUAGES, "--train", "a", "--valid", "a", "--out", "d1") == 0
     assert run(*TABLE, "--valid", "t.tsv", "--out", "d2") == 0
     named = (
-        "--train-source",
-        "a.en",
-        "--train-target",
-        "a.de",
-        "--valid-source",
-        "a.en",
-        "--valid-target",
-        "a.de",
+        *"--train-source a.en --train-target a.de --valid-source a.en".split(),
+        *"--valid-target a.de".split(),
     )
     assert run("--source-lang", "x", "--target-lang", "x", *named, "--out", "d3") == 0
     files = sorted(path.name for path in Path("d1").glob("*.*.*"))

@@ -9,22 +9,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from prepare_command import run
+from prepare_command import PREPARE, run
 
 from nmt_cli.commands.prepare import _fitting_preset
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
-
-PREPARE = (
-    "prepare",
-    "--source-lang",
-    "en",
-    "--target-lang",
-    "de",
-    "--subwords",
-    "character",
-    "--workers",
-    "1",
-)
 
 
 def write(folder: Path, name: str, *pairs: tuple[str, str]) -> str:

@@ -156,13 +156,7 @@ def test_several_systems(nmt_score: Score) -> None:
 @pytest.mark.parametrize("test", ["paired-bootstrap", "approximate-randomization"])
 def test_paired_tests(test: str, nmt_score: Score) -> None:
     arguments = (
-        "good",
-        "bad",
-        "--ref",
-        "reference",
-        "--metric",
-        "chrf",
-        "--test",
+        *"good bad --ref reference --metric chrf --test".split(),
         test,
         "--test-samples",
         "50",

@@ -113,13 +113,7 @@ def test_gzip_in_and_out(
     plain = run(settings, b"abc\nde\n")
     assert run(settings, gzip.compress(b"abc\nde\n")) == plain  # under a plain name
     flags = (
-        "--device",
-        "cpu",
-        "--max-length-offset",
-        "3",
-        "--beam",
-        "2",
-        "--output",
+        *"--device cpu --max-length-offset 3 --beam 2 --output".split(),
         tmp_path / "out.gz",
     )
     command = [forked_nmt, "translate", settings.checkpoints[0], *flags]
@@ -391,10 +385,7 @@ def test_closed_streams(
         "sh",
         *NMT,
         str(tiny_checkpoint),
-        "--device",
-        "cpu",
-        "--max-length-offset",
-        "3",
+        *"--device cpu --max-length-offset 3".split(),
     ]
     with (tmp_path / "in").open() as text:
         done = subprocess.run(given, stdin=text, capture_output=True, timeout=PATIENCE, check=False)

@@ -21,16 +21,7 @@ def translate(nmt: Run, tiny_checkpoint: Path, tmp_path: Path) -> Callable[..., 
 
     def run(content: str, *flags: str, split: bool = True) -> tuple[list[str], str]:
         (tmp_path / "in").write_text(content, encoding="utf-8")
-        common = [
-            "--input",
-            str(tmp_path / "in"),
-            "--device",
-            "cpu",
-            "--workers",
-            "1",
-            "--beam",
-            "2",
-        ]
+        common = ["--input", str(tmp_path / "in"), *"--device cpu --workers 1 --beam 2".split()]
         code, out, err = nmt(
             "translate", tiny_checkpoint, *common, *["--split-sentences"] * split, *flags
         )
