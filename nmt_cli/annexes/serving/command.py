@@ -11,8 +11,8 @@ import nmt_cli
 from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.commands.translate_options import EngineOptions
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.errors import UsageError, missing_package
-from nmt_cli.files.text import fingerprint
+from nmt_cli.errors import CheckpointError, UsageError, missing_package
+from nmt_cli.files.text import fingerprint, read_object
 from nmt_cli.flags import Command
 from nmt_cli.registry import group, option
 from nmt_cli.streams import say
@@ -103,10 +103,14 @@ def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
 
 def weights_fingerprint(path: Path) -> str:
     """Return the SHA-256 of a checkpoint's weights. For an export, it is of its record."""
-    from nmt_cli.checkpoint import EXPORT, WEIGHTS, locate
+    from nmt_cli.checkpoint import CHECKSUMS, EXPORT, WEIGHTS, locate
 
     record = path / EXPORT
-    return fingerprint(record if record.is_file() else locate(path) / WEIGHTS)
+    if record.is_file():
+        return fingerprint(record)
+    # Loading has compared the weights with it, so they are not read again.
+    checksums = read_object(locate(path) / CHECKSUMS, CheckpointError, "")
+    return str(checksums[WEIGHTS])
 
 
 command = Command(
