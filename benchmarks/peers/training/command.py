@@ -44,7 +44,7 @@ def system_of_command(version: str, setup: Setup, command: Sequence[str], tokens
         tokens: finds the number of target tokens in the line of an update.
     """
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
     )
     atexit.register(kill, process)
     counts = numbers(process, re.compile(tokens))
