@@ -3,7 +3,8 @@
     python -m benchmarks.translation [--python huggingface=/path/to/python ...] [--out DIRECTORY]
 
 A program is measured with the interpreter that --python gives, this one by default, and left out if
-it is not installed there. All sources have 18 to 30 words and all outputs 30 tokens.
+it is not installed there. All sources have 18 to 30 words and all outputs 30 tokens. A checkpoint
+with --checkpoint and a text with --input add nmt and CTranslate2 on real text.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import real_text, report
 from benchmarks.samples import speed
 from benchmarks.synthetic import ALPHA, MEAN_LENGTHS, SIZES, random_sources, save_model
 from benchmarks.workers import (
@@ -63,7 +64,7 @@ def arguments() -> argparse.Namespace:
     """Return the command line's options."""
     parser = speed_parser("translation", __doc__, SYSTEMS, rounds=7, seconds=2.0)
     add = parser.add_argument
-    add("--models", nargs="+", choices=SIZES, default=["base", "small"])
+    add("--models", nargs="*", choices=SIZES, default=["base", "small"])
     add("--beams", nargs="+", type=report.positive, default=[4, 1], metavar="N")
     add(
         "--batches",
@@ -73,7 +74,11 @@ def arguments() -> argparse.Namespace:
         metavar="N",
         help="sentences in a call",
     )
+    add("--checkpoint", type=Path, metavar="DIRECTORY", help="a trained model for --input")
+    add("--input", type=Path, metavar="FILE", help="real text")
     options = parser.parse_args()
+    if (options.checkpoint is None) != (options.input is None):
+        parser.error("--checkpoint and --input go together")
     options.pythons = interpreters(parser, options, PEERS)
     return options
 
@@ -170,6 +175,8 @@ def main() -> None:
         parts = [text for model, beam in cases for text in section(options, model, beam, versions)]
     except WorkerError as error:
         raise SystemExit(f"error: {error}") from error
+    if options.input is not None:
+        parts += real_text.section(options, versions)
     report.publish(options.out, "translation", options.rounds, METHOD, parts, versions)
 
 
