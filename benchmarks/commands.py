@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import tempfile
@@ -49,6 +50,15 @@ def processor_seconds() -> float:
     """Return the processor time of all processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def running_seconds(process: int) -> float:
+    """Return the processor time of a process that runs, with all that it started."""
+    seconds = 0.0
+    for pid in family(process):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user, system
+    return seconds
 
 
 def family(process: int) -> list[int]:
