@@ -9,22 +9,23 @@ import atexit
 import errno
 import gc
 import importlib
-import importlib.metadata
 import os
 import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError
-from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
-from nmt_cli.registry import docstring
+from nmt_cli.registry import docstring, entry_points
 from nmt_cli.streams import safe_streams, say
+
+if TYPE_CHECKING:
+    from nmt_cli.flags import Command
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
 EPILOG = """\b
@@ -69,10 +70,11 @@ def application(words: Sequence[str]) -> typer.Typer:
     completes = "_NMT_COMPLETE" in os.environ
     if completes:
         words = completed_words()
-    names = command_names()
     help_names = ["--help", "-h"]
     words_given = [word for word in words if word != "--"]
     first = words_given[0] if words_given else "--help"
+    asks_version = first == "--version"
+    names = [] if asks_version else command_names()
     is_called = first in names
     app = typer.Typer(
         help=HELP,
@@ -82,21 +84,23 @@ def application(words: Sequence[str]) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"max_content_width": 120, "help_option_names": help_names},
         # typer imports pydantic for its flags of completion, so they are there only if needed.
-        add_completion=completes or not is_called,
+        add_completion=completes or not (is_called or asks_version),
     )
     app.callback(add_help_option=not is_called)(common)
+    if is_called:
+        add_command(app, first, words)
+        return app
     for name in names:
-        if name == first:
-            add_command(app, name, words)
-        else:
-            about = line_about(name) if first in help_names else None
-            # It is listed, and never called.
-            app.command(name, short_help=about)(lambda: None)
+        about = line_about(name) if first in help_names else None
+        # It is listed, and never called.
+        app.command(name, short_help=about)(lambda: None)
     return app
 
 
 def add_command(app: typer.Typer, name: str, words: Sequence[str]) -> None:
     """Import a command, and add it with the flags that the words of the command line call for."""
+    from nmt_cli.flags import CommandWithSections, epilog, function_of
+
     command = load_command(name)
     function = exit_codes()(function_of(command, words))
     add = app.command(
@@ -110,24 +114,27 @@ def add_command(app: typer.Typer, name: str, words: Sequence[str]) -> None:
 
 def command_names() -> list[str]:
     """Return the names of all commands. Entry points of the group `nmt.commands` add some."""
-    return [*COMMANDS, *sorted(importlib.metadata.entry_points(group="nmt.commands").names)]
+    return [*COMMANDS, *sorted(entry_points("nmt.commands").names)]
 
 
 def load_command(name: str) -> Command:
-    command: Command = entry_point(name).load()
+    module, attribute = place_of(name)
+    command: Command = getattr(importlib.import_module(module), attribute)
     return command
 
 
-def entry_point(name: str) -> importlib.metadata.EntryPoint:
+def place_of(name: str) -> tuple[str, str]:
+    """Return the module of a command, and its name there."""
     if name in COMMANDS:
-        place = f"nmt_cli.commands.{name}:command"
-        return importlib.metadata.EntryPoint(name, place, "nmt.commands")
-    return importlib.metadata.entry_points(group="nmt.commands")[name]
+        return f"nmt_cli.commands.{name}", "command"
+    entry = entry_points("nmt.commands")[name]
+    return entry.module, entry.attr
 
 
 def line_about(name: str) -> str:
     """Return the line of `nmt --help` about a command: the beginning of its module's docstring."""
-    text = docstring(entry_point(name).module)  # without an import, which could take a second
+    module, _ = place_of(name)
+    text = docstring(module)  # without an import, which could take a second
     match = re.match(rf"`nmt {name}`: (.+?)\.(?:\s|$)", text)
     about = match[1] if match else str(load_command(name).options.__doc__)
     return about[:1].upper() + about[1:]

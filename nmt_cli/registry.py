@@ -21,8 +21,8 @@ place of each builder, so that `nmt train --help` imports no torch:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import pkgutil
 import sys
@@ -30,9 +30,12 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nmt_cli.errors import UsageError, nearest, shown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind, which the flag of that name selects: `--optimizer adam`."""
@@ -219,7 +222,7 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
             importlib.import_module(f"nmt_cli.{home}.{name}")
     groups = GROUPS if homes == HOMES else GROUPS[:1]
     for group in groups:
-        for entry in importlib.metadata.entry_points(group=group):
+        for entry in entry_points(group):
             _import(entry.module, f"entry point {entry.name} = {entry.value}")
     for name in imports:
         _import(name, f"--import {name}")
@@ -262,18 +265,32 @@ def method(name: str) -> Callable[..., Any]:
     Raises:
         UsageError: no annex or plug-in has it.
     """
-    functions = entries("nmt.methods", name=name)
-    if not functions:
+    methods = entry_points("nmt.methods")
+    if name not in methods.names:
         raise UsageError(
             f"this needs the function {name!r}, which is not installed: no annex or plug-in has it"
         )
-    function: Callable[..., Any] = functions[0]
+    function: Callable[..., Any] = methods[name].load()
     return function
 
 
-def entries(group: str, **selected: Any) -> list[Any]:
-    """Load the entry points of a group: all, or those `selected` by name."""
-    return [entry.load() for entry in importlib.metadata.entry_points(group=group, **selected)]
+def entries(group: str) -> list[Any]:
+    """Load the entry points of a group."""
+    return [entry.load() for entry in entry_points(group)]
+
+
+def entry_points(group: str) -> EntryPoints:
+    """Return the entry points of a group, of all installed packages."""
+    points: EntryPoints = _all_entry_points().select(group=group)
+    return points
+
+
+@functools.cache
+def _all_entry_points() -> Any:
+    """Read the metadata of all installed packages, which takes long where they are many."""
+    import importlib.metadata  # not at the top: it takes a seventh of `nmt --version`
+
+    return importlib.metadata.entry_points()
 
 
 def components(kind: str) -> list[Component]:

@@ -7,9 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 from nmt_cli.streams import say
 
 _LINE_EVERY = 10.0  # seconds
@@ -22,6 +19,15 @@ def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
 
     Yield the function to call with the number of units that were done. Bytes are shown as MB.
     """
+    from rich.console import Console  # not at the top: help comes sooner without it
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     start = last = time.monotonic()
     done = 0
     on_terminal = sys.stderr.isatty()

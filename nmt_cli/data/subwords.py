@@ -10,7 +10,6 @@ exceptions: a U+2581 in the text becomes a space, and a run of unknown character
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import io
 import json
@@ -28,6 +27,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.text import check_regular
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, ragged
+from nmt_cli.registry import entry_points
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
@@ -264,7 +264,7 @@ def _restored(content: bytes, kind: str) -> Vocabulary:
         return WordPieces(json.loads(content)["pieces"])
     if kind == "none":
         return WholeTokens(json.loads(content)["pieces"])
-    vocabulary: Vocabulary = _added()[kind].load().restored(content)
+    vocabulary: Vocabulary = entry_points("nmt.vocabularies")[kind].load().restored(content)
     return vocabulary
 
 
@@ -274,11 +274,7 @@ def kinds() -> list[str]:
     An entry point is a class of `Vocabulary` with the class method `restored(content)`, the reverse
     of `serialise`.
     """
-    return [*KINDS, *sorted(_added().names)]
-
-
-def _added() -> importlib.metadata.EntryPoints:
-    return importlib.metadata.entry_points(group="nmt.vocabularies")
+    return [*KINDS, *sorted(entry_points("nmt.vocabularies").names)]
 
 
 def _train(lines: Iterable[str], options: LearningOptions) -> bytes:

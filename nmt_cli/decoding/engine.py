@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.errors import UsageError, missing_package, nearest
 from nmt_cli.interfaces import Hypothesis
+from nmt_cli.registry import entry_points
 from nmt_cli.task import Task
 
 if TYPE_CHECKING:  # `nmt translate --help` lists the engines, and needs no torch
@@ -107,7 +107,7 @@ Raises:
 
 def names() -> list[str]:
     """Return the names of the engines that are installed, our own first."""
-    return [OWN, *sorted(entry_points(group=GROUP).names)]
+    return [OWN, *sorted(entry_points(GROUP).names)]
 
 
 def find(name: str) -> Load:
@@ -119,7 +119,7 @@ def find(name: str) -> Load:
     if name not in names():
         raise UsageError(f"there is no engine called {name!r}. {nearest(name, names())}")
     try:
-        load: Load = entry_points(group=GROUP)[name].load()
+        load: Load = entry_points(GROUP)[name].load()
     except ModuleNotFoundError as error:
         raise missing_package(f"--engine {name}", error) from error
     return load

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, command_names, entry_point, exit_codes, load_command, main
+from nmt_cli.cli import COMMANDS, command_names, exit_codes, load_command, main, place_of
 from nmt_cli.errors import CheckpointError, Interrupted, UsageError
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -58,7 +58,7 @@ def test_the_overview_fits_a_terminal(nmt: Nmt, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])
 def test_the_overview_imports_no_command(flag: str) -> None:
-    modules = [entry_point(name).module for name in command_names()]
+    modules = ["nmt_cli.flags", *(place_of(name)[0] for name in command_names())]
     code = (
         f"import sys; from nmt_cli.cli import main\ntry: main(['{flag}'])\nfinally: "
         "print(*sys.modules)"

@@ -105,9 +105,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def install(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Install an entry point, as a package does."""
     entry = importlib.metadata.EntryPoint("theirs", module, "nmt.components")
-    monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda group: [entry][group != entry.group :]
-    )
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry][group != entry.group :])
 
 
 def test_an_installed_module(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +129,12 @@ def test_a_module_that_cannot_be_imported_is_named(name: str, place: Path) -> No
         UsageError, match=rf"^--import {re.escape(name)}: cannot import it: .*{advice}"
     ):
         discover([name])
+
+
+def test_the_metadata_of_packages_are_read_once() -> None:
+    assert len(registry.entry_points("nmt.tasks")) > 0
+    assert len(registry.entry_points("nmt.no_such_group")) == 0
+    assert registry._all_entry_points.cache_info().misses == 1
 
 
 def test_an_entry_point_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,12 @@ format.
 
 from __future__ import annotations
 
-import importlib.metadata
 from types import ModuleType
 
 from nmt_cli.errors import missing_package
+from nmt_cli.registry import entry_points
 
-FORMATS = importlib.metadata.entry_points(group="nmt.formats")
+FORMATS = entry_points("nmt.formats")
 
 # Types of the weights in a file.
 QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")
