@@ -22,10 +22,11 @@ SMALL = 1 << 18
 """Elements of an int8 matrix up to which a product without packing is faster for each call."""
 
 WIDE = 4096
-"""Outputs of an int8 matrix from which oneDNN is faster than FBGEMM. With AMX it always is."""
+"""Outputs of an int8 matrix from which oneDNN is faster than FBGEMM, with VNNI. With AMX it always
+is."""
 
-FEW = 64
-"""Rows of an int8 product up to which FBGEMM is faster in any case."""
+FEW = 7
+"""Rows of such a product up to which FBGEMM is faster in any case."""
 
 Product = Callable[[Tensor], Tensor]
 """[M, inputs] -> [M, outputs], of the same type, float32 or bfloat16."""
@@ -130,16 +131,25 @@ def _large_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
     with warnings.catch_warnings(action="ignore"):
         quantised = torch._make_per_channel_quantized_tensor(integers, scales.double(), points, 0)
     weight = torch.ops.quantized.linear_prepack(quantised, None)
-    linear = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
-    if len(integers) < WIDE and not torch.cpu._is_amx_tile_supported():
-        return lambda x: linear(x, 1.0, zero, weight)
+    operation = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
+
+    def linear(x: Tensor) -> Tensor:
+        # PyTorch asks `weight`, which is no tensor, for a method in place of the operation. That
+        # takes as long as a product of a few rows.
+        with torch._C.DisableTorchFunction():
+            return operation(x, 1.0, zero, weight)
+
+    amx, wide = torch.cpu._is_amx_tile_supported(), len(integers) >= WIDE
+    if not amx and not (wide and torch.cpu._is_vnni_supported()):
+        return linear
+    few = FEW if wide else 64
     packed = torch.ops.onednn.qlinear_prepack(integers, None)
     zeros = torch.zeros(len(integers), dtype=torch.int32)
     onednn = torch.ops.onednn.qlinear_pointwise.default
 
     def multiply(x: Tensor) -> Tensor:
-        if len(x) <= FEW:
-            return linear(x, 1.0, zero, weight)
+        if len(x) <= few:
+            return linear(x)
         moved = x.add_(zero).to(torch.uint8)
         return onednn(
             moved, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""

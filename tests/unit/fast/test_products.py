@@ -159,8 +159,13 @@ def test_int8_without_vnni_does_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 64])
-@pytest.mark.parametrize("size", SHAPES)
-def test_a_row_of_int8_does_not_depend_on_the_others(size: str, rows: int) -> None:
+@pytest.mark.parametrize(("size", "amx"), [*product(SHAPES, [False]), ("wide", True)])
+def test_a_row_of_int8_does_not_depend_on_the_others(
+    size: str, amx: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where oneDNN multiplies many rows and FBGEMM few, as with AMX."""
+    if amx:
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     torch.manual_seed(0)
     weight = torch.randn(SHAPES[size])
     multiply = frozen_linear(weight, torch.randn(len(weight)), "int8", activation="relu")
