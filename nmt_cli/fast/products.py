@@ -74,12 +74,7 @@ def _plain(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: 
     weight = weight.to(dtype, copy=True)
     if bias is not None:
         bias = bias.to(dtype)
-
-    def product(x: Tensor) -> Tensor:
-        y = F.linear(x.to(dtype), weight, bias)
-        return _activated(y.to(x.dtype), activation)
-
-    return product
+    return lambda x: _activated(F.linear(x.to(dtype), weight, bias).to(x.dtype), activation)
 
 
 def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str) -> Product:
@@ -91,8 +86,6 @@ def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous())
     linear = torch.ops.mkldnn._linear_pointwise.default
     algorithm = "none" if activation == "gelu" else ""  # "none": by the error function, not by tanh
-    if dtype == torch.float32:
-        return lambda x: linear(x, packed, bias, activation, [], algorithm)
     return lambda x: linear(x.to(dtype), packed, bias, activation, [], algorithm).to(x.dtype)
 
 
