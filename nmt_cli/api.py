@@ -35,6 +35,8 @@ def load(
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble. A run stands for its newest checkpoint.
 
+    On a CPU, the process then keeps memory that is freed, for its next tensors.
+
     >>> translator = nmt_cli.load("RUN/averaged", device="cpu", beam=8, alpha=1.0)  # doctest: +SKIP
 
     Args:

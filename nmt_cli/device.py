@@ -108,9 +108,6 @@ class Plain:
     def prepare_decoding(self) -> None:
         """Set what holds for this process, before it loads a model to decode with."""
 
-    def prepare_translation(self) -> None:
-        """Set what holds for this process, before it translates many lines and ends."""
-
     def precision(self, model: Any, deterministic: bool) -> str:
         """Return the precision of training: `bfloat16`, `float16` or `float32`."""
         return "float32"

@@ -90,7 +90,7 @@ tested() {
 scored() {
   local hypotheses="$out/$1/test.$target"
   [[ "$hypotheses" -nt "$2" ]] || to_file "$hypotheses" with_log "$hypotheses.log" \
-    nmt translate "${@:2}" --input "$out/data/test.source.txt" --beam 4 --alpha 0.6
+    nmt translate "${@:2}" --input "$out/data/test.source.txt" --beam 4 --alpha 0.6 --exact-stopping
   [[ "$out/$1/score.json" -nt "$hypotheses" ]] || to_file "$out/$1/score.json" \
     nmt score "$hypotheses" --ref "$out/data/test.target.txt" --target-lang "$target" "${measures[@]}" --json
 }

@@ -60,7 +60,7 @@ for item in $items; do
     "$recipes/train.sh" "$out/data" --out "$result/run" --preset "$preset" "${flags[@]}" "${seed_flags[@]}" \
       "${train[@]}" "${train_flags[@]}"
     [[ "$result/dev.de" -nt "$result/run/checkpoints" ]] || to_file "$result/dev.de" \
-      nmt translate "$result/run" --input "$out/data/valid.source.txt" --beam 4 --alpha 0.6
+      nmt translate "$result/run" --input "$out/data/valid.source.txt" --beam 4 --alpha 0.6 --exact-stopping
     [[ "$result/dev-score.json" -nt "$result/dev.de" ]] || to_file "$result/dev-score.json" \
       nmt score "$result/dev.de" --ref "$out/data/valid.target.txt" --target-lang de "${measures[@]}" --json
   done

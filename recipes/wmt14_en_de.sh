@@ -54,7 +54,7 @@ results="$out/$model" test="$out/text/newstest2014"
 [[ "$results/averaged" -nt "$results/run/checkpoints" ]] ||
   nmt average "$results/run" --last "$last" --out "$results/averaged" --overwrite
 [[ "$results/test.de" -nt "$results/averaged" ]] ||
-  to_file "$results/test.de" nmt translate "$results/averaged" --input "$test.en" --beam 4 --alpha 0.6
+  to_file "$results/test.de" nmt translate "$results/averaged" --input "$test.en" --beam 4 --alpha 0.6 --exact-stopping
 [[ "$results/score.json" -nt "$results/test.de" ]] || to_file "$results/score.json" \
   nmt score "$results/test.de" --ref "$test.de" --target-lang de --metric decomposition --json
 cd "$out" && script paper_tables.py en de "$model" "$last" "$note" | tee "table-$model.md"

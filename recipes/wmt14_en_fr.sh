@@ -54,7 +54,7 @@ results="$out/$model" test="$out/text/newstest2014"
 [[ "$results/averaged" -nt "$results/run/checkpoints" ]] ||
   nmt average "$results/run" --last "$last" --out "$results/averaged" --overwrite
 [[ "$results/test.fr" -nt "$results/averaged" ]] ||
-  to_file "$results/test.fr" nmt translate "$results/averaged" --input "$test.en" --beam 4 --alpha 0.6
+  to_file "$results/test.fr" nmt translate "$results/averaged" --input "$test.en" --beam 4 --alpha 0.6 --exact-stopping
 [[ "$results/score.json" -nt "$results/test.fr" ]] || to_file "$results/score.json" \
   nmt score "$results/test.fr" --ref "$test.fr" --target-lang fr --metric decomposition --json
 cd "$out" && script paper_tables.py en fr "$model" "$last" "$note" | tee "table-$model.md"

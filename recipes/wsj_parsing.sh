@@ -33,7 +33,7 @@ train+=("${train_flags[@]}")
 parse() {
   local weights="$1" && [[ ! -e "$1/checkpoints" ]] || weights="$1/checkpoints"
   [[ "$3.ptb" -nt "$weights" ]] || to_file "$3.ptb" with_log "$3.log" \
-    nmt translate "$1" --input "$out/data/${2/dev/valid}.source.txt" ${smoke:+--max-length-offset 30} "${@:4}"
+    nmt translate "$1" --input "$out/data/${2/dev/valid}.source.txt" --exact-stopping ${smoke:+--max-length-offset 30} "${@:4}"
   [[ "$3.json" -nt "$3.ptb" ]] ||
     to_file "$3.json" nmt score-trees "$3.ptb" --ref "$out/trees/$2.ptb" --gold-tags --json
 }

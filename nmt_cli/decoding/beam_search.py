@@ -65,10 +65,9 @@ def beam_search(
     """Return the best outputs of each sentence, best first.
 
     A hypothesis is finished if EOS is among the K best candidates of its sentence. A sentence is
-    done when no live hypothesis can beat the worst of its `nbest` finished ones. Greedy search, a
-    beam of 1, ends at the first EOS. Hypotheses that reach the limit, or for which a constraint
-    allows no token, are cut off: they follow the finished ones, and their `token_scores` have no
-    entry for EOS.
+    done when it has K finished ones, or before, when no live hypothesis can beat the worst of the
+    `nbest` best. Hypotheses that reach the limit, or for which a constraint allows no token, are
+    cut off: they follow the finished ones, and their `token_scores` have no entry for EOS.
 
     Args:
         source: [B, S], padded, each row ends in EOS.
@@ -165,7 +164,7 @@ class Sentences:
 
     places: Tensor  # [A], of B
     limits: Tensor  # [A]
-    finished: Outputs  # [A, nbest], best first
+    finished: Outputs  # [A, K], best first
 
     def keep(self, rows: Tensor) -> Sentences:
         finished = self.finished.map(lambda tensor: tensor[rows])
@@ -199,13 +198,13 @@ class Search:
         self.sentences = Sentences(
             places=torch.arange(B, device=device),
             limits=torch.tensor(limits, device=device),
-            finished=Outputs.none(B, options.nbest, device),
+            finished=Outputs.none(B, K, device),
         )
         # At first, each sentence has one hypothesis, which is empty.
         self.scores = torch.full((B, width), -torch.inf, device=device)  # [A, W], best first
         self.scores[:, 0] = 0.0
         self.last = torch.full((B, width), BOS, device=device)  # [A, W], the newest tokens
-        self.outputs = Outputs.none(B, options.nbest + K, device)  # of the sentences that have left
+        self.outputs = Outputs.none(B, 2 * K, device)  # of the sentences that have left
         zeros = torch.zeros((B, steps, K), dtype=torch.long, device=device)
         self.history = History(zeros, zeros.clone(), zeros.float())
 
@@ -226,7 +225,7 @@ class Search:
         log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)
         restrict(log_probabilities, self.length, self.options, self.constraint)  # [N, V]
         token_scores, tokens = topk(log_probabilities, K + 1)  # [N, K + 1]
-        # A rounding error above 0 would break the bound of early termination.
+        # A rounding error above 0 would break the bound of exact stopping.
         token_scores = token_scores.clamp(max=0.0)
         scores = self.scores[:, :, None] + token_scores.view(A, W, -1)  # [A, W, K + 1]
         rows = torch.arange(A * W, device=scores.device).view(A, W, 1).expand_as(scores)
@@ -251,7 +250,7 @@ class Search:
         lengths = (self.now - 1).expand_as(rows)
         outputs = Outputs(scores, lengths, rows, end_scores=first.token_scores)
         finished = self.sentences.finished.followed_by(outputs)
-        self.sentences.finished = finished.best(self.options.nbest)
+        self.sentences.finished = finished.best(K)
         # A hypothesis that is finished must not be cut off later.
         ends_of_rows = torch.zeros_like(self.scores, dtype=torch.long)  # [A, W]
         ends_of_rows = ends_of_rows.scatter_add(1, rows, at_end.long())
@@ -262,13 +261,13 @@ class Search:
 
     def _done(self, best_live: Tensor) -> Tensor:
         """Which sentences [A] are done, given the score [A] of their best live hypothesis."""
-        limits = self.sentences.limits
-        worst = self.sentences.finished.scores[:, -1]
+        options, limits = self.options, self.sentences.limits
+        finished = self.sentences.finished.scores  # [A, K]
         done = best_live.isneginf() | (self.now > limits)
-        if self.options.beam == 1:
-            done |= worst > -torch.inf
-        elif self.options.early_termination:
-            done |= self.penalty.bound(best_live, limits + 1) <= worst
+        if options.beam == 1 or (options.early_termination and not options.exact_stopping):
+            done |= finished[:, -1] > -torch.inf
+        if options.early_termination:
+            done |= self.penalty.bound(best_live, limits + 1) <= finished[:, options.nbest - 1]
         return done
 
     def leave(self, live: Candidates, done: Tensor) -> Candidates:

@@ -38,8 +38,13 @@ class SearchOptions:
         minimum=1,
     )
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
+    exact_stopping: bool = option(
+        False,
+        "Search on until no hypothesis can beat the outputs, as the paper's authors do. Else a "
+        "sentence ends when as many hypotheses as the beam have ended, which is faster.",
+    )
     unknown: bool = False  # allow the unknown word in outputs
-    early_termination: bool = True  # stop a search early, which does not change its results
+    early_termination: bool = True  # end sentences before their limits
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -47,7 +52,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SearchSettings(SearchOptions):
-    """Options of beam search with nothing left to the task. The defaults are the paper's (6.1)."""
+    """Options of beam search, complete. The beam and alpha are the paper's (6.1)."""
 
     beam: int = 4
     alpha: float = 0.6

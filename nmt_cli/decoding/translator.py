@@ -86,6 +86,7 @@ class Translator:
             beam: the beam size; 1 is greedy search.
             alpha: the exponent of the length penalty.
             nbest: the number of outputs of each line, of which `translate` returns the best.
+            exact_stopping: search on until no hypothesis can beat the outputs.
             min_length, max_length: of an output, in tokens.
             max_length_offset: the maximum output length is the source's plus this.
             unknown: whether outputs may have the unknown word.

@@ -14,7 +14,6 @@ import torch
 from nmt_cli.cores import available_cores
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.device import fast
 from nmt_cli.errors import UsageError
 
 
@@ -49,7 +48,6 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     on_cpu = device.type == "cpu"
     if count is not None and count > 1 and not on_cpu:
         raise UsageError(f"--workers {count}: several processes translate only on a CPU")
-    fast(device).prepare_translation()
     processes = count or 1
     if count is None and on_cpu and sys.platform == "linux":
         processes = default_workers(device)

@@ -109,9 +109,9 @@ def test_the_big_english_french_model_on_text_in_a_directory(
         assert f" {part} " in prepare
     assert " --preset transformer_big_en_fr " in train
     assert average == "average out/big/run --last 20 --out out/big/averaged --overwrite"
-    assert (
-        translate
-        == "translate out/big/averaged --input out/text/newstest2014.en --beam 4 --alpha 0.6"
+    assert translate == (
+        "translate out/big/averaged --input out/text/newstest2014.en --beam 4 --alpha 0.6 "
+        "--exact-stopping"
     )
     assert score.startswith(
         "score out/big/test.fr --ref out/text/newstest2014.fr --target-lang fr "

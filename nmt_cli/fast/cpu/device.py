@@ -49,11 +49,8 @@ class Fast(Plain):
 
     def prepare_decoding(self) -> None:
         """See `Plain`."""
-        bound_product_cache()
-
-    def prepare_translation(self) -> None:
-        """See `Plain`."""
         keep_freed_memory()
+        bound_product_cache()
 
     def decodable(self, model: Model, dtype: str) -> Decodable:
         """See `Plain`."""

@@ -44,7 +44,7 @@ def greedy(model: Any, source: Tensor, limit: int) -> tuple[list[int], list[floa
 
 
 def plain_beam_search(
-    model: Any, source: Tensor, limit: int, beam: int, alpha: float
+    model: Any, source: Tensor, limit: int, beam: int, alpha: float, exact: bool
 ) -> list[tuple[float, list[int]]]:
     """The definition in lists: the best `beam` without an end stay, and ends among them count."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
@@ -66,6 +66,8 @@ def plain_beam_search(
         live = [
             (log_p, [*tokens, token]) for log_p, tokens, token in continuations if token != EOS
         ][:beam]
+        if len(ended) >= beam and not exact:
+            break
     return sorted(ended, reverse=True)
 
 
@@ -78,13 +80,21 @@ def approximately(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -
 
 
 @settings(max_examples=40)
-@given(seed=seeds, alpha=alphas, beam=st.integers(2, 6), limit=st.integers(1, 6))
+@given(seed=seeds, alpha=alphas, beam=st.integers(2, 6), limit=st.integers(1, 6), data=st.data())
 def test_agrees_with_the_definition(
-    toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, limit: int
+    toy: Callable[..., Any],
+    padded: Any,
+    seed: int,
+    alpha: float,
+    beam: int,
+    limit: int,
+    data: st.DataObject,
 ) -> None:
+    exact, nbest = data.draw(st.booleans()), data.draw(st.integers(1, beam))
     model, source = toy(8, seed, 1.0), padded([[4, 7]])
-    expected = plain_beam_search(model, source, limit, beam, alpha)[:beam]
-    (hypotheses,) = beam_search(model, source, [limit], SearchSettings(beam, alpha, nbest=beam))
+    expected = plain_beam_search(model, source, limit, beam, alpha, exact)[:nbest]
+    options = SearchSettings(beam, alpha, nbest, exact_stopping=exact)
+    (hypotheses,) = beam_search(model, source, [limit], options)
     ended = [h for h in hypotheses if len(h.token_scores) > len(h.tokens)]
     assert [h.tokens for h in ended] == [tokens for _, tokens in expected]
     assert [h.score for h in ended] == pytest.approx([score for score, _ in expected], abs=1e-5)
@@ -109,16 +119,15 @@ def test_a_beam_of_one_is_greedy_search(
 
 @settings(max_examples=60)
 @given(seed=seeds, alpha=alphas, beam=st.integers(2, 6), data=st.data())
-def test_early_termination_changes_no_result(
+def test_exact_stopping_changes_no_result(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, data: st.DataObject
 ) -> None:
     nbest = data.draw(st.integers(1, beam))
     limits = data.draw(st.lists(st.integers(0, 15), min_size=len(SOURCES), max_size=len(SOURCES)))
     model = toy(8, seed)
-    early = beam_search(model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest))
-    full = beam_search(
-        model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest, early_termination=False)
-    )
+    options = SearchSettings(beam, alpha, nbest, exact_stopping=True)
+    early = beam_search(model, padded(SOURCES), limits, options)
+    full = beam_search(model, padded(SOURCES), limits, replace(options, early_termination=False))
     assert early == full
 
 
@@ -141,7 +150,7 @@ def test_another_length_penalty_has_its_scores_and_its_bound(
     toy: Callable[..., Any], padded: Any, seed: int, reward: float, beam: int, limit: int
 ) -> None:
     model, penalty = toy(8, seed), Reward(0.6, reward)
-    options = SearchSettings(beam, nbest=2, penalty=penalty)
+    options = SearchSettings(beam, nbest=2, penalty=penalty, exact_stopping=True)
     results_of_lines = beam_search(model, padded(SOURCES), [limit] * 5, options)
     for hypothesis in chain(*results_of_lines):
         expected = sum(hypothesis.token_scores) + reward * len(hypothesis.token_scores)
@@ -153,12 +162,16 @@ def test_another_length_penalty_has_its_scores_and_its_bound(
 
 def test_early_termination_saves_steps(toy: Callable[..., Any], padded: Any) -> None:
     model = toy(8, 3)
-    beam_search(model, padded(SOURCES), [60] * 5, SearchSettings())
-    early = len(model.rows_seen)
-    model.rows_seen.clear()
-    beam_search(model, padded(SOURCES), [60] * 5, SearchSettings(early_termination=False))
-    assert len(model.rows_seen) == 61
-    assert early < 61
+    steps = []
+    for options in (
+        SearchSettings(),
+        SearchSettings(exact_stopping=True),
+        SearchSettings(early_termination=False),
+    ):
+        model.rows_seen.clear()
+        beam_search(model, padded(SOURCES), [60] * 5, options)
+        steps.append(len(model.rows_seen))
+    assert steps[0] < steps[1] < steps[2] == 61
 
 
 def test_finished_sentences_leave_the_batch_and_the_first_step_has_one_row_each(

@@ -186,6 +186,8 @@ class CTranslate2Engine:
             for config in options.used(kind):
                 if component_of(config).name != "ngrams":
                     raise UsageError(f"{flags_of(config)} cannot be used with --engine ctranslate2")
+        if options.search.exact_stopping:
+            raise UsageError("--exact-stopping cannot be used with --engine ctranslate2")
         if options.max_source_length >= POSITIONS:
             raise UsageError(
                 f"--max-source-length {options.max_source_length}: CTranslate2 has positions for "

@@ -149,6 +149,8 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
 def test_too_long_sources_are_refused(tiny_export: Path) -> None:
     with pytest.raises(UsageError, match="--max-source-length 2048"):
         load(tiny_export, max_source_length=2048)
+    with pytest.raises(UsageError, match="--exact-stopping"):
+        load(tiny_export, exact_stopping=True)
 
 
 def test_the_type_of_arithmetic_and_the_threads_reach_it(tiny_export: Path) -> None:

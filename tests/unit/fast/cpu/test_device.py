@@ -50,7 +50,7 @@ def test_the_c_library_keeps_freed_memory(most: int, monkeypatch: pytest.MonkeyP
             return 1
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
-    device.keep_freed_memory()
+    FAST.prepare_decoding()
     assert values == {-3: min(most, 1 << 30), -1: (1 << 31) - 1}
 
 

@@ -194,7 +194,7 @@ def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.Mo
     [
         (SearchSettings(1), RotaryAttentionConfig()),
         (SearchSettings(4), FullAttentionConfig()),
-        (SearchSettings(3, 1.0, 3, 2), RotaryAttentionConfig()),
+        (SearchSettings(3, 1.0, 3, 2, exact_stopping=True), RotaryAttentionConfig()),
         (SearchSettings(2, early_termination=False), FullAttentionConfig()),
     ],
 )
