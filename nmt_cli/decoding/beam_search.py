@@ -266,7 +266,7 @@ class Search:
         done = best_live.isneginf() | (self.now > limits)
         if options.beam == 1 or (options.early_termination and not options.exact_stopping):
             done |= finished[:, -1] > -torch.inf
-        if options.early_termination:
+        if options.beam > 1 and options.early_termination:
             done |= self.penalty.bound(best_live, limits + 1) <= finished[:, options.nbest - 1]
         return done
 

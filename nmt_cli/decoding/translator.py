@@ -26,6 +26,8 @@ from nmt_cli.task import Task
 
 # A window of few sentences is divided among workers into batches of at least so many.
 SHARE = 8
+# With so many sentences for each worker, each gets two batches or more.
+TWO_SHARES = 48
 
 
 @dataclass(frozen=True)
@@ -211,8 +213,7 @@ class Translator:
         results = [_empty(text) for text in texts]
         places = {number: place for place, number in enumerate(numbers)}
         parallel = workers.processes if workers else self.engine.parallel or 1
-        with_ids = [request for request in requests if request.ids]
-        batches = list(self._batches(with_ids, parallel))
+        batches = list(self._batches([request for request in requests if request.ids], parallel))
         if workers and len(batches) > 1:
             outputs_of_batches = workers.map(_outputs_of_worker, batches)
         else:
@@ -279,9 +280,12 @@ class Translator:
     def _batches(self, requests: Sequence[Request], parallel: int = 1) -> Iterator[list[Request]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`.
 
-        There are at least `parallel` batches, if none has fewer than `SHARE` lines then.
+        There are at least `parallel` batches, if none has fewer than `SHARE` lines then. If there
+        are many lines, several workers get at least two each, so that they end together.
         """
         shares = max(1, min(parallel, len(requests) // SHARE))
+        if 1 < parallel <= len(requests) // TWO_SHARES:
+            shares = 2 * parallel
         hypotheses = fast(self.engine.device).sizes.hypotheses
         most = max(1, min(hypotheses // self.search.beam, -(-len(requests) // shares)))
         batch_tokens = self.batch_tokens

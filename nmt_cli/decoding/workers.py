@@ -45,11 +45,10 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     if translator.engine.parallel is not None:
         yield None
         return
-    on_cpu = device.type == "cpu"
-    if count is not None and count > 1 and not on_cpu:
-        raise UsageError(f"--workers {count}: several processes translate only on a CPU")
     processes = count or 1
-    if count is None and on_cpu and sys.platform == "linux":
+    if processes > 1 and device.type != "cpu":
+        raise UsageError(f"--workers {count}: several processes translate only on a CPU")
+    if count is None and sys.platform == "linux":
         processes = default_workers(device)
     if processes == 1:
         yield None

@@ -32,7 +32,7 @@ SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters: smaller models are not faster wi
 class Fast(Plain):
     """What a CPU does better."""
 
-    sizes = Sizes(batch_tokens=4096, hypotheses=128, logit_rows=1024)
+    sizes = Sizes(batch_tokens=4096, hypotheses=256, logit_rows=1024)
 
     def prepare_training(self) -> None:
         """See `Plain`."""
@@ -40,8 +40,7 @@ class Fast(Plain):
         # other.
         if "OMP_NUM_THREADS" not in os.environ and available_cores() < torch.get_num_threads():
             torch.set_num_threads(available_cores())
-        keep_freed_memory()
-        bound_product_cache()
+        self.prepare_decoding()
         # oneDNN's float32 products are faster than MKL's. PyTorch uses them only where bfloat16 is
         # allowed instead, and of the x86 CPUs, only those with AMX use that.
         if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_amx_tile_supported():

@@ -233,8 +233,8 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
     for count, beam, batches in (
         (15, 4, [15]),
         (31, 4, [31]),
-        (70, 4, [32, 32, 6]),
-        (300, 1, [128, 128, 44]),
+        (70, 4, [64, 6]),
+        (300, 1, [256, 44]),
     ):
         shapes.clear()
         translator.translate(["a"] * count, beam=beam)
@@ -243,11 +243,20 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
 
 def test_few_lines_are_divided_among_workers(translator: Translator) -> None:
     lines = [
-        request_of(translator.task, translator.options, number, "a", "") for number in range(31)
+        request_of(translator.task, translator.options, number, "a", "") for number in range(192)
     ]
-    for parallel, sizes in ((1, [31]), (2, [16, 15]), (9, [11, 11, 9])):
-        assert [len(batch) for batch in translator._batches(lines, parallel)] == sizes
-    assert [len(batch) for batch in translator._batches(lines[:15], 2)] == [15]
+    for parallel, count, sizes in (
+        (1, 31, [31]),
+        (2, 31, [16, 15]),
+        (9, 31, [11, 11, 9]),
+        (2, 15, [15]),
+        (2, 95, [48, 47]),
+        (2, 96, [24] * 4),
+        (1, 192, [64] * 3),
+        (2, 192, [48] * 4),
+        (4, 192, [24] * 8),
+    ):
+        assert [len(batch) for batch in translator._batches(lines[:count], parallel)] == sizes
 
 
 def test_a_gpu_has_large_batches(translator: Translator) -> None:

@@ -249,6 +249,8 @@ class CTranslate2Engine:
             disable_unk=not search.unknown,
             suppress_sequences=[[token] for token in never],
             max_input_length=0,
+            # More is slower, unlike in nmt's own search.
+            max_batch_size=max(1, 128 // search.beam),
             return_end_token=True,
             return_scores=True,
         )
