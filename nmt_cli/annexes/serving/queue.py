@@ -6,10 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from nmt_cli.decoding.outputs import Translation
+
+WAIT = 0.1  # of the time of a batch, for the next texts of its clients
 
 
 class Waiting(NamedTuple):
@@ -19,13 +22,26 @@ class Waiting(NamedTuple):
     answer: asyncio.Future[Translation]
 
 
+@dataclass(eq=False)
+class Place:
+    """A free place for a batch.
+
+    Attributes:
+        awaited: the number of waiting texts with which a batch starts here.
+    """
+
+    awaited: int = 1
+
+
 class TranslationQueue:
     """Texts that are translated in batches by threads, beside the event loop of the queue.
 
-    A batch starts as soon as one of the `parallel` places is free. It does not wait for more texts.
-    Places that are free at the same time share what waits. Requests take turns, so a long one
-    does not keep a short one waiting. A request that is cancelled takes its texts out of the queue.
-    A batch cannot be stopped, so its size is bounded.
+    A batch starts as soon as one of the `parallel` places is free, with its share of all texts.
+    Clients that get their answers send their next texts one after the other, so a place waits for
+    as many texts as it has translated, at most for the share `WAIT` of the time that they took. A
+    single text never waits. Requests take turns, so a long one does not keep a short one waiting.
+    A request that is cancelled takes its texts out of the queue. A batch cannot be stopped, so its
+    size is bounded.
 
     Args:
         translate: returns an answer for each text, in order. It is called in a thread.
@@ -47,7 +63,8 @@ class TranslationQueue:
     ) -> None:
         self._translate, self._largest, self._characters = translate, largest, characters
         self.started: Callable[[int], object] = lambda texts: None
-        self._free = parallel
+        self._parallel, self._running = parallel, 0
+        self._free = [Place() for _ in range(parallel)]
         self._threads = ThreadPoolExecutor(parallel)
         self._requests: deque[deque[Waiting]] = deque()  # the next one whose turn it is comes first
 
@@ -74,15 +91,16 @@ class TranslationQueue:
                 answer.cancel()
 
     def _start(self) -> None:
-        while self._free and len(self):
-            share = -(-len(self) // self._free)  # rounded up
+        loop = asyncio.get_running_loop()
+        while ready := [place for place in self._free if place.awaited <= len(self)]:
+            self._free.remove(ready[0])
+            share = -(-(len(self) + self._running) // self._parallel)  # rounded up
             batch = self._next_batch(min(self._largest, share))
-            self._free -= 1
+            self._running += len(batch)
             self.started(len(batch))
             texts = [waiting.text for waiting in batch]
-            answers = [waiting.answer for waiting in batch]
-            work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, texts)
-            work.add_done_callback(partial(self._finish, answers))
+            work = loop.run_in_executor(self._threads, self._translate, texts)
+            work.add_done_callback(partial(self._finish, batch, loop.time()))
 
     def _next_batch(self, largest: int) -> list[Waiting]:
         batch: list[Waiting] = []
@@ -98,16 +116,25 @@ class TranslationQueue:
 
     def _finish(
         self,
-        answers: list[asyncio.Future[Translation]],
+        batch: list[Waiting],
+        began: float,
         work: asyncio.Future[Sequence[Translation]],
     ) -> None:
-        self._free += 1
+        loop = asyncio.get_running_loop()
+        self._running -= len(batch)
+        place = Place(awaited=len(batch))
+        self._free.append(place)
+        loop.call_later(WAIT * (loop.time() - began), self._wait_no_more, place)
         self._start()
         error = work.exception()
-        for number, answer in enumerate(answers):
+        for number, (_, answer) in enumerate(batch):
             if answer.done():  # its request was cancelled
                 continue
             if error:
                 answer.set_exception(error)
             else:
                 answer.set_result(work.result()[number])
+
+    def _wait_no_more(self, place: Place) -> None:
+        place.awaited = 1
+        self._start()

@@ -13,7 +13,6 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-import torch
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -172,13 +171,8 @@ class _Server(uvicorn.Server):
 
 
 def _translated_by(workers: Workers, texts: list[str]) -> list[Translation]:
-    ((_, translations),) = workers.map(_translate_in_worker, [texts])
+    ((_, translations),) = workers.map(Translator.translate_texts, [texts])
     return translations
-
-
-def _translate_in_worker(translator: Translator, texts: list[str]) -> list[Translation]:
-    torch.set_num_threads(1)
-    return translator.translate_texts(texts)
 
 
 def _listener(host: str, port: int) -> socket.socket:

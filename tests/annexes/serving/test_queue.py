@@ -7,6 +7,9 @@ import contextlib
 import random
 from typing import Any
 
+import pytest
+
+from nmt_cli.annexes.serving import queue
 from nmt_cli.annexes.serving.queue import TranslationQueue
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import NmtError
@@ -90,6 +93,42 @@ def test_free_places_share_what_waits(backwards: Any) -> None:
 
     asyncio.run(run())
     assert sorted(backwards.batches) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_a_place_leaves_the_others_their_share(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards, parallel=2)
+        backwards.go.clear()
+        requests = [asked(queue, "a"), asked(queue, *"bcdefg")]
+        await until_idle()
+        assert len(queue) == 2
+        backwards.go.set()
+        await asyncio.gather(*requests)
+
+    asyncio.run(run())
+    assert sorted(backwards.batches)[:2] == [["a"], ["b", "c", "d", "e"]]
+
+
+@pytest.mark.parametrize(
+    ("wait", "batches"), [(1e6, [["c", "d"], ["e", "f"]]), (0.0, [["c"], ["d"], ["e"], ["f"]])]
+)
+def test_a_place_waits_for_the_next_texts_of_its_clients(
+    backwards: Any, monkeypatch: pytest.MonkeyPatch, wait: float, batches: list[list[str]]
+) -> None:
+    monkeypatch.setattr(queue, "WAIT", wait)
+
+    async def run() -> None:
+        queue = queue_of(backwards)
+        await queue.translate("x")
+        await queue.translate("ab")  # a text alone is not waited for, nor waits
+        for pair in ("cd", "ef"):
+            first, second = pair
+            request = asked(queue, first)
+            await asyncio.sleep(0.02)
+            await asyncio.gather(request, asked(queue, second))
+
+    asyncio.run(run())
+    assert backwards.batches == [["x"], ["a", "b"], *batches]
 
 
 def test_a_batch_has_at_most_the_largest_number_of_texts(backwards: Any) -> None:
