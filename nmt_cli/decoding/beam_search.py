@@ -314,38 +314,28 @@ def hypotheses(
     outputs: Outputs, history: History, steps: int, nbest: int
 ) -> list[list[Hypothesis]]:
     """Return the first `nbest` outputs [B, any] of each sentence after so many `steps`."""
-    history = history.map(lambda tensor: tensor[:, :steps])
+    none_last = outputs.scores.isneginf().to(torch.uint8).sort(dim=1, stable=True).indices
+    outputs = outputs.map(lambda tensor: tensor.gather(1, none_last[:, :nbest]).cpu())
+    history = history.map(lambda tensor: tensor[:, :steps].cpu())
+    # All are traced at once, from the last step to the first. A shorter one waits for its end.
+    rows = outputs.rows
+    tokens = rows.new_zeros(*rows.shape, steps)  # [B, nbest, L]
+    token_scores = tokens.float()
+    for step in reversed(range(steps)):
+        tokens[:, :, step] = history.tokens[:, step].gather(1, rows)
+        token_scores[:, :, step] = history.token_scores[:, step].gather(1, rows)
+        before = history.rows[:, step].gather(1, rows)
+        rows = torch.where(step < outputs.lengths, before, rows)
     results = []
-    for of_outputs, of_steps in zip(outputs.sentences(), history.sentences(), strict=True):
-        tokens, rows, token_scores = of_steps
-        best = list[Hypothesis]()
-        for score, length, row, end_score in zip(*of_outputs, strict=True):
-            if score > -math.inf and len(best) < nbest:
-                output = _hypothesis(tokens, rows, token_scores, score, length, row, end_score)
-                best.append(output)
+    for traced in zip(outputs.sentences(), tokens.tolist(), token_scores.tolist(), strict=True):
+        of_outputs, *of_tokens = traced
+        best = []
+        for score, length, _, end_score, ids, scores in zip(*of_outputs, *of_tokens, strict=True):
+            if score > -math.inf:
+                ends = [] if math.isnan(end_score) else [end_score]
+                best.append(Hypothesis(ids[:length], score, scores[:length] + ends))
         results.append(best)
     return results
-
-
-def _hypothesis(
-    tokens: Sequence[Sequence[int]],
-    rows: Sequence[Sequence[int]],
-    token_scores: Sequence[Sequence[float]],
-    score: float,
-    length: int,
-    row: int,
-    end_score: float,
-) -> Hypothesis:
-    """Return an output, whose tokens are traced from the last to the first step: all [L][K]."""
-    output = list[int]()
-    scores = list[float]()
-    if not math.isnan(end_score):
-        scores.append(end_score)
-    for step in reversed(range(length)):
-        output.append(tokens[step][row])
-        scores.append(token_scores[step][row])
-        row = rows[step][row]
-    return Hypothesis(output[::-1], score, scores[::-1])
 
 
 def check_probabilities(values: Tensor) -> None:

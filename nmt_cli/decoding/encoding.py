@@ -44,11 +44,11 @@ def encoded(line: str, encode: Callable[[str], list[int]], limit: int) -> Encode
 
 def is_unknown(task: Task, ids: Sequence[int]) -> bool:
     """Return whether a line has unknown words, and nothing else that is written as text."""
+    if UNK not in ids:
+        return False
     (unknown,) = task.source_tokens([UNK])
     tokens = task.source_tokens(ids)
-    return UNK in ids and all(
-        token in (unknown, SPACE) or not task.text_of(token) for token in tokens
-    )
+    return all(token in (unknown, SPACE) or not task.text_of(token) for token in tokens)
 
 
 def request_of(
