@@ -19,9 +19,10 @@ import torch
 from thot.alignment import EflomalAlignmentModel, SymmetrizationHeuristic, SymmetrizedAligner
 
 from nmt_cli.annexes.around.attention import links_of
-from nmt_cli.checkpoint import load_model, locate
+from nmt_cli.checkpoint import locate
 from nmt_cli.data.moses import Moses
 from nmt_cli.interfaces import BOS, EOS
+from nmt_cli.weights import load_model
 
 
 def trained(sources: list[list[str]], targets: list[list[str]]) -> Any:

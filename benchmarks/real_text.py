@@ -22,9 +22,9 @@ from benchmarks.samples import Sample, speed
 from benchmarks.synthetic import ALPHA
 from nmt_cli.annexes.exchange.ctranslate2.engine import tokens_of
 from nmt_cli.annexes.exchange.ctranslate2.writing import write
-from nmt_cli.checkpoint import load_model
 from nmt_cli.errors import counted
 from nmt_cli.files.text import read_lines
+from nmt_cli.weights import load_model
 
 Translate = Callable[[Sequence[str]], list[str]]
 CALLS = 64

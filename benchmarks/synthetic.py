@@ -19,6 +19,7 @@ from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, CorpusWriter
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.weights import build_model, save_checkpoint, weights_of
 
 FIRST = len(SPECIAL_SYMBOLS)
 """The id of the first word."""
@@ -89,12 +90,12 @@ def save_model(folder: Path, size: Size) -> Path:
         run="synthetic",
     )
     torch.manual_seed(1)
-    weights = checkpoint.weights_of(checkpoint.build_model(contents, str(folder)))
+    weights = weights_of(build_model(contents, str(folder)))
     # With the usual initial weights the outputs would repeat their first token.
     weights[f"decoder.{size.layers - 1}.around_feed_forward.norm.weight"].normal_()
     # No system chooses them: they are not the best.
     weights["target_embedding.weight"][[PAD, UNK, BOS]] = 0.0
-    checkpoint.save(folder, contents, weights, task)
+    save_checkpoint(folder, contents, weights, task)
     return folder
 
 

@@ -71,8 +71,7 @@ def application(words: Sequence[str]) -> typer.Typer:
     if completes:
         words = completed_words()
     help_names = ["--help", "-h"]
-    words_given = [word for word in words if word != "--"]
-    first = words_given[0] if words_given else "--help"
+    first = next((word for word in words if word != "--"), "--help")
     asks_version = first == "--version"
     names = [] if asks_version else command_names()
     is_called = first in names
@@ -88,28 +87,23 @@ def application(words: Sequence[str]) -> typer.Typer:
     )
     app.callback(add_help_option=not is_called)(common)
     if is_called:
-        add_command(app, first, words)
+        # `nmt --help` does not need it.
+        from nmt_cli.flags import CommandWithSections, epilog, function_of
+
+        command = load_command(first)
+        add = app.command(
+            first,
+            cls=CommandWithSections,
+            no_args_is_help=command.needs_arguments,
+            epilog=epilog(command),
+        )
+        add(exit_codes()(function_of(command, words)))
         return app
     for name in names:
         about = line_about(name) if first in help_names else None
         # It is listed, and never called.
         app.command(name, short_help=about)(lambda: None)
     return app
-
-
-def add_command(app: typer.Typer, name: str, words: Sequence[str]) -> None:
-    """Import a command, and add it with the flags that the words of the command line call for."""
-    from nmt_cli.flags import CommandWithSections, epilog, function_of
-
-    command = load_command(name)
-    function = exit_codes()(function_of(command, words))
-    add = app.command(
-        name,
-        cls=CommandWithSections,
-        no_args_is_help=command.needs_arguments,
-        epilog=epilog(command),
-    )
-    add(function)
 
 
 def command_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""The CPU cores that this process may use."""
+"""The CPU cores that this process may use, and sizes that suit a device."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ import contextlib
 import math
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes that suit a device."""
+
+    batch_tokens: int  # of a batch, on each side
+    # Of all sentences in a batch of a search. It bounds the memory for the scores of a step.
+    hypotheses: int
+    logit_rows: int  # tokens for which logits exist at a time
 
 
 def available_cores() -> int:

@@ -6,14 +6,14 @@ import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from nmt_cli.errors import NmtError, UsageError, counted, environment_number, shown
+from nmt_cli.cores import Sizes
+from nmt_cli.errors import NmtError, UsageError, gpu_called
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -25,26 +25,11 @@ ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}
 def choose_device(name: str) -> torch.device:
     """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`.
 
-    `auto` is the GPU of this rank, if there is one.
-
-    Raises:
-        UsageError: the name is none of these, or there is no such GPU.
+    Raises: as `gpu_called`.
     """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cpu":
+    index = gpu_called(name, torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    if index is None:
         return torch.device("cpu")
-    if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdecimal()):
-        raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {shown(name)}")
-    index = int(name[5:]) if ":" in name else environment_number("LOCAL_RANK", 0)
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count == 0:
-        raise UsageError(f"--device {name}: no GPU is available; use --device cpu")
-    if index >= count:
-        raise UsageError(
-            f"--device {name}: this process sees {counted(count, 'GPU')}; use --device cpu, or "
-            "fewer processes"
-        )
     # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its
     # backward pass in bfloat16 has given NaN.
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -71,16 +56,6 @@ class HostCopies:
         for group in groups:
             copies.append({name: tensor.to("cpu", copy=True) for name, tensor in group.items()})
         return copies, lambda: None
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes that suit a device."""
-
-    batch_tokens: int  # of a batch, on each side
-    # Of all sentences in a batch of a search. It bounds the memory for the scores of a step.
-    hypotheses: int
-    logit_rows: int  # tokens for which logits exist at a time
 
 
 class Plain:

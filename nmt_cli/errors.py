@@ -104,6 +104,34 @@ def environment_number(name: str, default: int) -> int:
     return int(text)
 
 
+def gpu_called(name: str, count: int) -> int | None:
+    """Return the number of the GPU called `auto`, `cuda` or `cuda:N`, or None for the CPU.
+
+    `cuda` is the GPU of this rank. `auto` is the same, or `cpu` if there is none.
+
+    Args:
+        count: of the GPUs that the process sees.
+
+    Raises:
+        UsageError: the name is none of these, or there is no such GPU.
+    """
+    if name == "auto":
+        name = "cuda" if count else "cpu"
+    if name == "cpu":
+        return None
+    if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdecimal()):
+        raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {shown(name)}")
+    index = int(name[5:]) if ":" in name else environment_number("LOCAL_RANK", 0)
+    if count == 0:
+        raise UsageError(f"--device {name}: no GPU is available; use --device cpu")
+    if index >= count:
+        raise UsageError(
+            f"--device {name}: this process sees {counted(count, 'GPU')}; use --device cpu, or "
+            "fewer processes"
+        )
+    return index
+
+
 def missing_package(user: str, error: ImportError, extra: str = "") -> UsageError:
     """Return the error that a flag or command needs a package.
 

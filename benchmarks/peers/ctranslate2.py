@@ -10,8 +10,8 @@ import ctranslate2
 from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.synthetic import FIRST, line
 from nmt_cli.annexes.exchange.ctranslate2.writing import write
-from nmt_cli.checkpoint import load_model
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
+from nmt_cli.weights import load_model
 
 
 def build(setup: Setup) -> System:

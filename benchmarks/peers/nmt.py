@@ -10,7 +10,6 @@ import torch
 import nmt_cli
 from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.synthetic import line
-from nmt_cli.decoding.workers import translation_workers
 
 
 def build(setup: Setup) -> System:
@@ -25,7 +24,7 @@ def build(setup: Setup) -> System:
         max_length=length,
     )
     processes = ExitStack()
-    workers = processes.enter_context(translation_workers(translator, setup.cores))
+    workers = processes.enter_context(translator.engine.workers(translator, setup.cores))
 
     def translate(sources: Ids) -> Ids:
         results = translator.translate_window([line(row) for row in sources], workers=workers)

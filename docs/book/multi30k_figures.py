@@ -22,9 +22,9 @@ import book  # the look of the plots
 import matplotlib.pyplot as plt
 import torch
 
-from nmt_cli.checkpoint import load_model
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.interfaces import BOS, EOS
+from nmt_cli.weights import load_model
 
 HERE = Path(__file__).resolve().parent
 SENTENCE = "<2de> Two young girls in red dresses are feeding a big brown dog."  # not from the data

@@ -12,6 +12,7 @@ from nmt_cli.files.text import fingerprint
 from nmt_cli.flags import Command, import_option
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
+from nmt_cli.weights import average_weights, write_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +45,10 @@ def average(options: AverageOptions) -> None:
                     f"{folder}: is of another run than {folders[0]}; average checkpoints of one "
                     "run, or give --force"
                 )
-        weights = checkpoint.average_weights(folders)
+        weights = average_weights(folders)
         module = contents[-1].modules.get("task", "")
         task = checkpoint.load_task(folders[-1] / checkpoint.TASK, module)
-        checkpoint.write(aside, contents[-1], weights, task)
+        write_checkpoint(aside, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
     if len(folders) > 1:
         say(f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nmt_cli.checkpoint import FOLDER_OF_RUN
 from nmt_cli.data.corpus import MANIFEST, Corpus, read_manifest
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import weighted
@@ -41,7 +42,6 @@ def reference_file(name: str) -> str:
 
 
 def _data_of_run(place: Path) -> list[Path]:
-    from nmt_cli.checkpoint import FOLDER_OF_RUN  # imports torch
     from nmt_cli.training.run_directory import read_config
 
     run = place

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nmt_cli import __version__, registry
+from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.commands.prepare_text import (
     Cleaning,
     CleaningOptions,
@@ -237,8 +237,6 @@ def _fitting_preset(task: Task, target_tokens: int) -> Sequence[str]:
 
 def _saved_task(path: Path, name: str) -> Task:
     """Return the task of prepared data, of a checkpoint, or of the newest checkpoint of a run."""
-    from nmt_cli import checkpoint  # imports torch
-
     directory = path
     if not (path / TASK / TASK_FILE).is_file():
         try:

@@ -16,7 +16,7 @@ from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import main_rank_reports
 from nmt_cli.flags import Command
 
-if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
+if TYPE_CHECKING:
     from nmt_cli.decoding.translator import Translator
 
 
@@ -48,15 +48,10 @@ def _load(options: TranslateCommandOptions) -> Translator:
 def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
     """Load the model, and return the function that translates a window of lines and prefixes."""
     translator = _load(options)
-    # These import torch, which the help does not need.
-    from nmt_cli.decoding.workers import translation_workers
-    from nmt_cli.layers.embedding import learned_positions
-
     if options.prefix:
         translator.chain.check_prefix()
     writers = [around for around in translator.chain.arounds if around.file]
-    positions = learned_positions(*translator.engine.models)
-    workers = stack.enter_context(translation_workers(translator, options.workers))
+    workers = stack.enter_context(translator.engine.workers(translator, options.workers))
     name = options.input or "standard input"
 
     def work(
@@ -77,7 +72,7 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
             for output in translation.outputs:
                 for around in writers:
                     rows_beside[around.file].append(f"{around.row(output)}\n")
-            for problem in _problems(translation, limit, positions):
+            for problem in _problems(translation, limit, translator.engine.positions):
                 warnings.append(f"{name}:{number}: {problem}")
         texts = ["".join(rows)]
         for file in options.translation.files:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.errors import counted
+from nmt_cli.errors import counted, rank_and_size
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import count_lines, decoded_lines, read_windows
@@ -166,37 +166,34 @@ def write_results(
         start: loads the model, with the options of this rank.
         more: files that are written beside the output.
     """
-    from nmt_cli.distributed import join_world
-
     totals = Totals()
-    # One window may take long.
-    with join_world(options.device, timeout_minutes=24 * 60, on_gpus=False) as world:
-        sharing = nullcontext(_results)
-        if world.size > 1:
-            sharing = registry.method("shared_results")(options, world)
+    rank, size = rank_and_size()
+    sharing = nullcontext(_results)
+    if size > 1:
+        sharing = registry.method("shared_results")(options)
+    with sharing as results, ExitStack() as stack:
         files = [options.output, *more]
-        if not world.is_main:
+        if rank > 0:
             files = [Path(os.devnull)] * len(files)
             options = replace(options, output=files[0], quiet=True)
-        with sharing as results, ExitStack() as stack:
-            warn = stack.enter_context(warnings_by_kind(options.quiet))
-            check_line_counts(options.input, other)  # before the work
-            source = stack.enter_context(open_input(options.input))
-            other_input = stack.enter_context(open_input(other)) if other else None
-            work = start(options, stack)
-            writers = [stack.enter_context(open_output(path)) for path in files]
-            if options.input is None and sys.stdin.isatty():
-                options.note("Type lines; Ctrl-D ends.")
-            advance = stack.enter_context(progress(source, verb, options.shows_progress))
-            windows = parallel_windows(
-                source, other_input, read_ahead, warn, strict=verb == "translated"
-            )
-            for texts, figures, warnings in results(windows, work, advance):
-                for write, text in zip(writers, texts, strict=True):
-                    write(text.encode())
-                totals.add(figures)
-                for warning in warnings:
-                    warn(warning)
+        warn = stack.enter_context(warnings_by_kind(options.quiet))
+        check_line_counts(options.input, other)  # before the work
+        source = stack.enter_context(open_input(options.input))
+        other_input = stack.enter_context(open_input(other)) if other else None
+        work = start(options, stack)
+        writers = [stack.enter_context(open_output(path)) for path in files]
+        if options.input is None and sys.stdin.isatty():
+            options.note("Type lines; Ctrl-D ends.")
+        advance = stack.enter_context(progress(source, verb, options.shows_progress))
+        windows = parallel_windows(
+            source, other_input, read_ahead, warn, strict=verb == "translated"
+        )
+        for texts, figures, warnings in results(windows, work, advance):
+            for write, text in zip(writers, texts, strict=True):
+                write(text.encode())
+            totals.add(figures)
+            for warning in warnings:
+                warn(warning)
     options.note(totals.summary(verb))
     return totals
 

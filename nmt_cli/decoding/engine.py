@@ -7,19 +7,20 @@ Another program is found by an entry point of the group `nmt.engines`. Its name 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from nmt_cli.cores import Sizes
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.errors import UsageError, missing_package, nearest
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.registry import entry_points
 from nmt_cli.task import Task
 
-if TYPE_CHECKING:  # `nmt translate --help` lists the engines, and needs no torch
-    import torch
-
+if TYPE_CHECKING:
+    from nmt_cli.data.parallel import Workers
     from nmt_cli.model import Model
 
 OWN = "nmt"
@@ -45,8 +46,8 @@ class Engine(Protocol):
         """Makes ids of text, and text of ids."""
 
     @property
-    def device(self) -> torch.device:
-        """The device that computes. It bounds the size of the batches."""
+    def sizes(self) -> Sizes:
+        """The bounds of the batches that suit the device."""
 
     @property
     def models(self) -> Sequence[Model]:
@@ -60,10 +61,22 @@ class Engine(Protocol):
         """The checkpoints of the models, if they were loaded."""
 
     @property
-    def parallel(self) -> int | None:
-        """The number of batches that it searches at a time, in threads.
+    def positions(self) -> int | None:
+        """The number of positions that the models have learned, or None without a limit."""
 
-        None leaves that to processes.
+    @property
+    def parallel(self) -> int:
+        """The number of batches that it searches at a time, in threads of this process."""
+
+    def workers(self, translator: Any, count: int | None) -> AbstractContextManager[Workers | None]:
+        """Return processes for `Translator.translate_window`, or None if this process is enough.
+
+        Args:
+            translator: of this engine.
+            count: the number of processes. None leaves it to the engine.
+
+        Raises:
+            UsageError: the device is not for several processes.
         """
 
     def check(self, options: TranslateOptions) -> None:
@@ -88,7 +101,7 @@ class Loading:
 
     checkpoints: Sequence[Path]  # at least one. A run stands for its newest checkpoint
     options: TranslateOptions
-    device: torch.device
+    device: str  # such as `auto` or `cuda:1`: see `gpu_called`
     dtype: str  # of the matrix products: one of `DTYPES`
     workers: int | None  # batches to search at a time, for an engine with threads of its own
     scores: bool  # whether the scores of outputs are needed

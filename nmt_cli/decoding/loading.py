@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nmt_cli.decoding import engine as engines
-from nmt_cli.decoding import own_engine
 from nmt_cli.decoding.options import DTYPES, TranslateOptions
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.device import choose_device
 from nmt_cli.errors import UsageError
 
 
@@ -32,13 +30,15 @@ def load_translator(
         raise UsageError("give a checkpoint: the directory that `nmt train` or `nmt average` wrote")
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, not {dtype!r}")
-    load: engines.Load = own_engine.load
-    if engine != engines.OWN:
+    load: engines.Load
+    if engine == engines.OWN:
+        from nmt_cli.decoding.own_engine import load  # imports torch, which others do not need
+    else:
         load = engines.find(engine)
     loading = engines.Loading(
         checkpoints=checkpoints,
         options=options or TranslateOptions(),
-        device=choose_device(device),
+        device=device,
         dtype=dtype,
         workers=workers,
         scores=scores,

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from nmt_cli.checkpoint import load_model, locate
+from nmt_cli.checkpoint import locate
+from nmt_cli.cores import Sizes, available_cores
 from nmt_cli.data.batching import pad
+from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import AllOf, rules_of
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
-from nmt_cli.device import fast, in_halves, is_out_of_memory
-from nmt_cli.errors import CheckpointError, NmtError
+from nmt_cli.device import choose_device, fast, in_halves, is_out_of_memory
+from nmt_cli.errors import CheckpointError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, Decodable, Hypothesis
+from nmt_cli.layers.embedding import learned_positions
 from nmt_cli.model import Model
 from nmt_cli.task import Task
+from nmt_cli.weights import load_model
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class OwnEngine:
     device: torch.device
     models: Sequence[Model] = field(default=(), repr=False)
     folders: Sequence[Path] = ()
-    parallel: None = None
+    parallel: int = 1
 
     @classmethod
     def of(
@@ -58,6 +65,44 @@ class OwnEngine:
     def beam_search(self) -> Callable[..., list[list[Hypothesis]]]:
         """`beam_search` with the model of this engine, as the device does it best."""
         return fast(self.device).search(self.model, beam_search)
+
+    @property
+    def sizes(self) -> Sizes:
+        """See `Engine`."""
+        return fast(self.device).sizes
+
+    @cached_property
+    def positions(self) -> int | None:
+        """See `Engine`."""
+        return learned_positions(*self.models)
+
+    @contextmanager
+    def workers(self, translator: Any, count: int | None) -> Iterator[Workers | None]:
+        """See `Engine`. On a CPU, several processes are faster than one with several threads.
+
+        Each computes with one thread, and so does this process then: it translates a batch that
+        comes alone. The processes share the weights. By default, there is one for each thread that
+        PyTorch would use, which is one for each core or OMP_NUM_THREADS, and one elsewhere than on
+        Linux.
+        """
+        on_cpu = self.device.type == "cpu"
+        processes = count or 1
+        if processes > 1 and not on_cpu:
+            raise UsageError(f"--workers {count}: several processes translate only on a CPU")
+        threads = torch.get_num_threads()
+        if count is None and on_cpu and sys.platform == "linux":
+            processes = min(available_cores(), threads)
+        if processes == 1:
+            yield None
+            return
+        # Threads that wait for one another are slow on a machine that is not idle. The processes
+        # inherit the number.
+        torch.set_num_threads(1)
+        try:
+            with Workers(translator, processes) as workers:
+                yield workers
+        finally:
+            torch.set_num_threads(threads)
 
     def check(self, options: TranslateOptions) -> None:
         """See `Engine`."""
@@ -105,17 +150,14 @@ class OwnEngine:
 
 def load(loading: Loading) -> OwnEngine:
     """See `Load` in `engine.py`."""
-    device = loading.device
+    device = choose_device(loading.device)
     fast(device).prepare_decoding()
-    folders = [locate(path) for path in loading.checkpoints]
+    folders = [locate(path, loading.say) for path in loading.checkpoints]
     dtype = fast(device).decoding_dtype() if loading.dtype == "auto" else loading.dtype
     try:
-        models = list[Model]()
-        tasks = list[Task]()
-        for folder in folders:
-            model, task = load_model(folder, device)
-            models.append(model)
-            tasks.append(task)
+        loaded = [load_model(folder, device) for folder in folders]
+        models = [model for model, _ in loaded]
+        tasks = [task for _, task in loaded]
         engine = OwnEngine.of(tasks[0], models, device, dtype, folders)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
@@ -123,19 +165,11 @@ def load(loading: Loading) -> OwnEngine:
         paths = ", ".join(map(str, folders))
         raise NmtError(f"{paths}: out of memory on {device}; use another device") from error
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
-        _check_same_vocabularies(folders[0], tasks[0], folder, task)
-    for path, folder in zip(loading.checkpoints, folders, strict=True):
-        if folder != path:
-            loading.say(f"{path}: using {folder}")
+        difference = tasks[0].difference(task)
+        if difference is not None:
+            raise CheckpointError(
+                f"{folder} and {folders[0]} cannot be an ensemble: they differ in the "
+                f"{difference}. Train the models on the same prepared data, or on data prepared "
+                "with the same subwords."
+            )
     return engine
-
-
-def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:
-    """Raise CheckpointError unless a text has the same ids in both tasks."""
-    difference = first_task.difference(other_task)
-    if difference is not None:
-        raise CheckpointError(
-            f"{other} and {first} cannot be an ensemble: they differ in the {difference}. "
-            "Train the models on the same prepared data, or on data prepared with the same "
-            "subwords."
-        )

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from nmt_cli import registry
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.around import Chain, chain_of
@@ -19,7 +17,6 @@ from nmt_cli.decoding.encoding import is_unknown, readable, request_of
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, TargetScore, Translation
-from nmt_cli.device import fast
 from nmt_cli.errors import UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
@@ -212,7 +209,7 @@ class Translator:
         done([place for place, request in enumerate(requests) if not request.ids])
         results = [_empty(text) for text in texts]
         places = {number: place for place, number in enumerate(numbers)}
-        parallel = workers.processes if workers else self.engine.parallel or 1
+        parallel = workers.processes if workers else self.engine.parallel
         batches = list(self._batches([request for request in requests if request.ids], parallel))
         if workers and len(batches) > 1:
             outputs_of_batches = workers.map(_outputs_of_worker, batches)
@@ -248,7 +245,7 @@ class Translator:
 
     @property
     def batch_tokens(self) -> int:
-        return self.options.batch_tokens or fast(self.engine.device).sizes.batch_tokens
+        return self.options.batch_tokens or self.engine.sizes.batch_tokens
 
     def _windows(
         self, lines: Iterable[str], prefixes: Iterable[str] | None
@@ -286,7 +283,7 @@ class Translator:
         shares = max(1, min(parallel, len(requests) // SHARE))
         if 1 < parallel <= len(requests) // TWO_SHARES:
             shares = 2 * parallel
-        hypotheses = fast(self.engine.device).sizes.hypotheses
+        hypotheses = self.engine.sizes.hypotheses
         most = max(1, min(hypotheses // self.search.beam, -(-len(requests) // shares)))
         batch_tokens = self.batch_tokens
         batch: list[Request] = []
@@ -324,7 +321,6 @@ def _empty(text: str) -> Translation:
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:
-    """`Translator.outputs` in one of several processes, which share the cores."""
-    torch.set_num_threads(1)
+    """`Translator.outputs` in one of several processes."""
     ((_, outputs),) = translator.outputs([batch])
     return outputs

@@ -19,6 +19,7 @@ from nmt_cli.errors import CheckpointError, UsageError, command_line
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
 from nmt_cli.training.run_directory import recorded_config
+from nmt_cli.weights import assign_weights, load_weights
 
 KINDS = ("model", "attention")  # the components that a run takes over from its origin
 
@@ -98,7 +99,7 @@ def read_origin(path: Path, config: RunConfig, task: Task) -> Origin:
         former_config = checkpoint.component_config(contents, kind, str(folder))
         check_settings(config[kind], former_config, kind, folder)
     record = {"path": str(folder.resolve()), "run": contents.run, "step": contents.step}
-    weights = checkpoint.load_weights(folder)
+    weights = load_weights(folder)
     former_task = checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", ""))
     if task.difference(former_task):
         return Origin(record, weights, former_task)
@@ -121,7 +122,7 @@ def assign(origin: Origin, model: Any, task: Task) -> None:
             f"them with its vocabularies: {command}. Or give --new-vocabulary: pieces that both "
             "have keep their weights"
         )
-    checkpoint.assign_weights(model, origin.weights, origin.record["path"])
+    assign_weights(model, origin.weights, origin.record["path"])
 
 
 def check_settings(config: Any, former_config: Any, kind: str, folder: Path) -> None:

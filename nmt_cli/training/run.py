@@ -35,6 +35,14 @@ from nmt_cli.training.state import ACTIONS, RunState, Totals
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import Update
 from nmt_cli.training.validation import validation
+from nmt_cli.weights import (
+    SavedTraining,
+    assign_weights,
+    load_training,
+    load_weights,
+    save_checkpoint,
+    weights_of,
+)
 
 # Before the names of the weights that training goes on from, where an observer saves others.
 RAW = "raw."
@@ -171,16 +179,16 @@ class Run:
     def restore(self, folder: Path) -> None:
         """Load what `snapshot` has saved, in the order in which observers need it."""
         place = str(folder)
-        checkpoint.assign_weights(self.model, checkpoint.load_weights(folder), place)
+        assign_weights(self.model, load_weights(folder), place)
         for observer in self.observers:
             observer.resumed()
-        saved = checkpoint.load_training(folder)
+        saved = load_training(folder)
         raw_weights = {}
         for name in list(saved.tensors):
             if name.startswith(RAW):
                 raw_weights[name.removeprefix(RAW)] = saved.tensors.pop(name)
         if raw_weights:
-            checkpoint.assign_weights(self.model, raw_weights, place)
+            assign_weights(self.model, raw_weights, place)
         optimizer_state.restore(
             self.trainer.optimizer, saved.values["optimizer"], saved.tensors, place
         )
@@ -466,7 +474,7 @@ class Run:
         With `copy`, it may be called at any time, else only before the next update.
         """
         step = self.state.step
-        raw_weights = checkpoint.weights_of(self.model)
+        raw_weights = weights_of(self.model)
         scalars, moments = optimizer_state.dump(self.trainer.optimizer)
         weights = raw_weights
         for observer in self.observers:
@@ -482,14 +490,14 @@ class Run:
             "optimizer": scalars,
             "scaler": self.trainer.scaler.state_dict(),
         }
-        training = checkpoint.SavedTraining(values, moments)
+        training = SavedTraining(values, moments)
         contents = checkpoint.Contents(**self.contents, step=step)
 
         def write() -> None:
             if wait is not None:
                 wait()
             if not place.exists():
-                checkpoint.save(place, contents, weights, self.task, training)
+                save_checkpoint(place, contents, weights, self.task, training)
                 self.directory.delete_old(self.config.keep_last)
             if best:
                 self.directory.keep_best(step)

@@ -43,6 +43,7 @@ from nmt_cli.training.settings import RunOptions, TrainingConfig
 from nmt_cli.training.state import LOSS
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import Updates
+from nmt_cli.weights import WithoutInitialisation
 
 Options = TypeVar("Options", bound=RunOptions)
 
@@ -248,7 +249,7 @@ def model_of(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
 
 def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Model:
     """Return the model on the meta device: its parameters have names and shapes, but no memory."""
-    with checkpoint.WithoutInitialisation(), torch.device("meta"):
+    with WithoutInitialisation(), torch.device("meta"):
         return model_of(config, vocabulary)
 
 

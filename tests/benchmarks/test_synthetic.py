@@ -11,8 +11,8 @@ import torch
 from benchmarks.peers import ctranslate2, nmt, serve, weights
 from benchmarks.peers.serve import Size
 from benchmarks.synthetic import ALPHA, line, random_sources, save_model
-from nmt_cli.checkpoint import load_model
 from nmt_cli.layers.embedding import sinusoids
+from nmt_cli.weights import load_model
 
 SIZE = Size(layers=1, width=16, inner=24, heads=2, vocabulary=50)
 

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt_cli
-from nmt_cli import checkpoint, registry
+from nmt_cli import registry
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import NmtError
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.state import RunState
+from nmt_cli.weights import load_model, load_training
 
 # The binary corpus.
 
@@ -138,11 +139,11 @@ def test_claims_of_size_take_no_memory(
         content["source_vocabulary_size"] = content["target_vocabulary_size"] = size
     (folder / "config.json").write_text(json.dumps(content))
     seal(folder)
-    checkpoint.load_model(one_checkpoint)  # imports are not counted
+    load_model(one_checkpoint)  # imports are not counted
     tracemalloc.start()
     try:
         with pytest.raises(NmtError, match="checkpoint"):
-            checkpoint.load_model(folder)
+            load_model(folder)
         assert tracemalloc.get_traced_memory()[1] < 50e6
     finally:
         tracemalloc.stop()
@@ -156,7 +157,7 @@ def test_pipes_in_place_of_files_do_not_block(
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(NmtError, match="checkpoint"):
-        checkpoint.load_model(folder)
+        load_model(folder)
 
 
 @pytest.mark.parametrize("content", ["[" * 200_000, "9" * 100_000, '"\\ud800"'])
@@ -184,13 +185,13 @@ def test_a_tampered_state_of_training(
     one_checkpoint: Path, tmp_path: Path, data: st.DataObject
 ) -> None:
     shutil.copytree(one_checkpoint, tmp_path, dirs_exist_ok=True)
-    content = data.draw(tampered(checkpoint.load_training(one_checkpoint).values))
+    content = data.draw(tampered(load_training(one_checkpoint).values))
     (tmp_path / "training.json").write_text(json.dumps(content))
     model = torch.nn.Linear(3, 3)
     optimizer = torch.optim.Adam(model.parameters())
 
     def restore() -> None:
-        saved = checkpoint.load_training(tmp_path)
+        saved = load_training(tmp_path)
         restored = RunState.from_json(saved.values["state"], str(tmp_path))
         assert restored.step >= 0
         assert restored.position >= 0

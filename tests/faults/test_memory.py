@@ -16,6 +16,7 @@ from nmt_cli.errors import TrainingError
 from nmt_cli.fast.cpu.device import Fast
 from nmt_cli.interfaces import Batch
 from nmt_cli.training.gradients import Gradients
+from nmt_cli.weights import load_weights
 
 
 def test_out_of_memory(
@@ -58,7 +59,7 @@ def test_the_trial_runs_the_largest_micro_batch_and_changes_nothing(
 
 
 def same_weights(*runs: Path) -> bool:
-    first, second = (checkpoint.load_weights(checkpoint.locate(run)) for run in runs)
+    first, second = (load_weights(checkpoint.locate(run)) for run in runs)
     return all((first[name] == second[name]).all() for name in first)
 
 

@@ -17,6 +17,7 @@ from long_form import only_long
 from observed import of_run, switched_on, trained
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.weights import load_model, load_training, load_weights
 
 HERE = Path(__file__).resolve().parent
 LOGGED = ("--log-every", 1, "--dropout", 0.3)
@@ -33,7 +34,7 @@ def ranks(forks: Any, start_ranks: Callable[..., list[Any]]) -> Callable[..., li
 
 
 def tensors_of_training(folder: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load_training(folder).tensors
+    return load_training(folder).tensors
 
 
 def messages(started: list[Any]) -> list[str]:
@@ -87,7 +88,7 @@ def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: P
             settings = (*LOGGED, "--batch-tokens", 60, "--micro-batches", 3, "--max-steps", end)
             for process in ranks(3, tiny_data, tmp_path / run, *settings):
                 process.code(0)
-        weights.append(checkpoint.load_weights(tmp_path / run / "checkpoints" / "step-00000004"))
+        weights.append(load_weights(tmp_path / run / "checkpoints" / "step-00000004"))
     whole, resumed = weights
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
@@ -262,9 +263,7 @@ def test_experts_are_divided_among_processes(
         figures(tmp_path / "several"), figures(tmp_path / "one"), strict=True
     ):
         assert actual == pytest.approx(expected, rel=1e-4)
-    several, one = (
-        checkpoint.load_model(checkpoint.locate(tmp_path / run))[0] for run in ("several", "one")
-    )
+    several, one = (load_model(checkpoint.locate(tmp_path / run))[0] for run in ("several", "one"))
     torch.testing.assert_close(several.state_dict(), one.state_dict(), rtol=1e-3, atol=1e-5)
 
 
@@ -296,7 +295,5 @@ def test_divided_experts_of_a_killed_run(
     for process in ranks(2, tiny_data, tmp_path / "killed", *settings):
         process.code(0)
     whole, killed = (checkpoint.locate(tmp_path / run) for run in ("whole", "killed"))
-    for one, other in (
-        (load(whole), load(killed)) for load in (checkpoint.load_weights, tensors_of_training)
-    ):
+    for one, other in ((load(whole), load(killed)) for load in (load_weights, tensors_of_training)):
         assert all(torch.equal(one[name], other[name]) for name in one)

@@ -13,6 +13,7 @@ import pytest
 from long_form import only_long
 
 from nmt_cli import checkpoint
+from nmt_cli.weights import load_training
 
 
 def stop(step: int, number: int = signal.SIGTERM) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def test_a_signal_before_pending_actions(
     forks.train(tiny_data, run, **stop(step)).code(128 + signal.SIGTERM)
     newest = checkpoint.locate(run)
     assert newest.name == f"latest-{step:08d}"
-    assert checkpoint.load_training(newest).values["state"]["pending"] == pending
+    assert load_training(newest).values["state"]["pending"] == pending
     if pending:  # as if the resumed run was killed after it had logged this step
         with (run / "metrics.jsonl").open("a") as file:
             file.write(json.dumps({"step": step}) + "\n")

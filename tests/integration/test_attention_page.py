@@ -11,12 +11,13 @@ import torch
 from browser import Browser
 
 import nmt_cli
-from nmt_cli import checkpoint, registry
+from nmt_cli import registry
 from nmt_cli.annexes.report.attention import sentences_of
 from nmt_cli.annexes.report.page import page as page_with
 from nmt_cli.checkpoint import Contents
 from nmt_cli.interfaces import BOS, EOS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+from nmt_cli.weights import build_model, load_model, save_checkpoint, weights_of
 
 LAYERS, HEADS = 2, 3
 WORDS = "one two three four five six seven"
@@ -48,10 +49,10 @@ def saved(folder: Path, **fields: Any) -> Path:
     contents = Contents(sections, *vocabulary, 1, "run")
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        built = checkpoint.build_model(contents, str(folder))
+        built = build_model(contents, str(folder))
     with torch.no_grad():
         built.get_parameter("target_embedding.weight").mul_(3)[EOS] = 0
-    checkpoint.save(folder, contents, checkpoint.weights_of(built), task)
+    save_checkpoint(folder, contents, weights_of(built), task)
     return folder
 
 
@@ -99,7 +100,7 @@ def test_the_page_opens_without_network_or_errors(browser: Browser, page: Path) 
 
 
 def test_weights_are_the_model_s(browser: Browser, page: Path, model: Path) -> None:
-    network, task = checkpoint.load_model(model, torch.device("cpu"))
+    network, task = load_model(model, torch.device("cpu"))
     data = json.loads(page.read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0])
     written = [text for text, kind in data["sentences"][0]["tokens"]["written"] if kind == "word"]
     source = torch.tensor([[*task.encode_source(WORDS), EOS]])

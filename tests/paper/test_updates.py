@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from nmt_cli import checkpoint, registry
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.interfaces import BOS, EOS, PAD
+from nmt_cli.weights import assign_weights, build_model, load_weights
 
 D_MODEL, WARMUP, SCALE, SMOOTHING = 16, 2, 0.1, 0.2
 FLAGS = f"""
@@ -82,8 +83,8 @@ def test_three_updates_are_those_of_plain_pytorch(
 
     def trained(run: str, step: int) -> Any:
         folder = tmp_path / run / "checkpoints" / f"step-{step:08}"
-        model = checkpoint.build_model(checkpoint.read_contents(folder), str(folder))
-        checkpoint.assign_weights(model, checkpoint.load_weights(folder), str(folder))
+        model = build_model(checkpoint.read_contents(folder), str(folder))
+        assign_weights(model, load_weights(folder), str(folder))
         return model.train()
 
     registry.discover()

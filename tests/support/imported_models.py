@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import nmt_cli
-from nmt_cli import checkpoint
 from nmt_cli.annexes.search.scoring import token_log_probabilities
+from nmt_cli.weights import load_model
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 def imported(nmt: Run, path: Path, *options: object) -> tuple[Any, Any]:
     code, _, err = nmt("import", path, "--out", path.parent / "imported", *options)
     assert code == 0, err
-    return checkpoint.load_model(path.parent / "imported")
+    return load_model(path.parent / "imported")
 
 
 def log_probabilities(model: Any, task: Any, source: str, target: str) -> list[float]:
@@ -42,7 +42,7 @@ def check_import(
     assert list(translator.translate([example["source"] for example in examples], beam=1)) == [
         example["output"] for example in examples
     ]
-    model, task = checkpoint.load_model(out)
+    model, task = load_model(out)
     for example in examples:
         log_probs = log_probabilities(model, task, example["source"], example["output"])
         assert log_probs == pytest.approx(example["log_probabilities"], abs=1e-4)

@@ -11,6 +11,7 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.config import fields
 from nmt_cli.training.run import RAW
+from nmt_cli.weights import load_training, load_weights
 
 OF_RUN = ("config.json", "metrics.jsonl", "summary.json", "checkpoints", "best")
 """What the core writes. Other files, such as TensorBoard's, have times in them."""
@@ -35,11 +36,11 @@ def switched_on(observer: registry.Component) -> dict[str, Any]:
 def trained(run: Path) -> dict[str, Tensor]:
     """Return the weights that training would go on from."""
     folder = checkpoint.locate(run)
-    tensors = checkpoint.load_training(folder).tensors
+    tensors = load_training(folder).tensors
     raw = {
         name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)
     }
-    return raw or checkpoint.load_weights(folder)
+    return raw or load_weights(folder)
 
 
 def of_run(run: Path) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli import checkpoint, registry
+from nmt_cli import registry
 from nmt_cli.annexes.exchange.export.writing import write_export
 from nmt_cli.checkpoint import Contents
 from nmt_cli.interfaces import EOS
+from nmt_cli.weights import build_model, save_checkpoint, weights_of
 
 MODEL = {"name": "transformer", "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
 
@@ -65,12 +66,12 @@ def make_checkpoint() -> Callable[..., Path]:
         contents = Contents(sections, *vocabulary, step, "run")
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(seed)
-            built = checkpoint.build_model(contents, str(folder))
+            built = build_model(contents, str(folder))
             # Decided opinions, and by default none about the end: outputs that are not empty.
             built.get_parameter("target_embedding.weight").mul_(3)[EOS] *= ends
             for vector in (parameter for parameter in built.parameters() if parameter.dim() == 1):
                 vector.add_(noise * torch.randn_like(vector))
-        checkpoint.save(folder, contents, checkpoint.weights_of(built), task)
+        save_checkpoint(folder, contents, weights_of(built), task)
         return folder
 
     return make

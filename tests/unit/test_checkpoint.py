@@ -15,10 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nmt_cli import checkpoint
-from nmt_cli.checkpoint import SavedTraining
+from nmt_cli import weights as weights_module
 from nmt_cli.errors import CheckpointError
 from nmt_cli.files import durable
 from nmt_cli.files.text import fingerprint
+from nmt_cli.weights import (
+    SavedTraining,
+    average_weights,
+    load_model,
+    load_training,
+    load_weights,
+    save_checkpoint,
+)
 
 FILES = ("config.json", "model.safetensors", "task/task.json", "checksums.json")
 
@@ -48,7 +56,7 @@ def saved(
     weights: dict[str, torch.Tensor],
     training: SavedTraining | None = None,
 ) -> None:
-    checkpoint.save(
+    save_checkpoint(
         folder,
         checkpoint.read_contents(source),
         weights,
@@ -73,13 +81,13 @@ def test_a_checkpoint_consists_of_plain_files(folder: Path) -> None:
 
 
 def test_weights_are_restored_bit_for_bit(folder: Path, tmp_path: Path) -> None:
-    weights = checkpoint.load_weights(folder)
+    weights = load_weights(folder)
     strange = {name: torch.randn_like(tensor) for name, tensor in weights.items()}
     strange["target_embedding.weight"][0, :3] = torch.tensor([float("inf"), -0.0, 1e-45])
     saved(tmp_path / "again", folder, strange)
-    loaded = checkpoint.load_weights(tmp_path / "again")
+    loaded = load_weights(tmp_path / "again")
     assert all(torch.equal(loaded[name], strange[name]) for name in strange)
-    model, task = checkpoint.load_model(tmp_path / "again")
+    model, task = load_model(tmp_path / "again")
     assert not model.training
     assert torch.equal(model.output_weight, strange["target_embedding.weight"])
     assert task.encode_source("abc") == checkpoint.load_task(folder / "task").encode_source("abc")
@@ -87,8 +95,8 @@ def test_weights_are_restored_bit_for_bit(folder: Path, tmp_path: Path) -> None:
 
 def test_the_training_state_is_restored(folder: Path, tmp_path: Path) -> None:
     state = SavedTraining({"state": {"step": 7}, "optimizer": {}}, {"0.exp_avg": torch.arange(3.0)})
-    saved(tmp_path / "again", folder, checkpoint.load_weights(folder), state)
-    loaded = checkpoint.load_training(tmp_path / "again")
+    saved(tmp_path / "again", folder, load_weights(folder), state)
+    loaded = load_training(tmp_path / "again")
     assert loaded.values == state.values
     assert torch.equal(loaded.tensors["0.exp_avg"], torch.arange(3.0))
     for missing in ("state", "optimizer"):
@@ -96,9 +104,9 @@ def test_the_training_state_is_restored(folder: Path, tmp_path: Path) -> None:
             json.dumps({**state.values, missing: None})
         )
         with pytest.raises(CheckpointError, match=rf"training\.json: {missing} is missing"):
-            checkpoint.load_training(tmp_path / "again")
+            load_training(tmp_path / "again")
     with pytest.raises(CheckpointError, match="weights only"):
-        checkpoint.load_training(folder)
+        load_training(folder)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -135,14 +143,14 @@ def test_a_damaged_file_is_named(folder: Path, name: str, how: str, message: str
     with pytest.raises(CheckpointError, match=rf"{name}: {message}"):
         checkpoint.verify(folder)
     with pytest.raises(CheckpointError):
-        checkpoint.load_model(folder)
+        load_model(folder)
 
 
 @pytest.mark.parametrize("content", ["[]", "{", "{}"])
 def test_damaged_checksums(folder: Path, content: str) -> None:
     (folder / "checksums.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"checksums\.json"):
-        checkpoint.load_weights(folder)
+        load_weights(folder)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "task/../../secret"])
@@ -182,7 +190,7 @@ def test_a_config_that_does_not_fit_is_refused_by_name(
     change_json(folder / "config.json", **changes)
     renew_checksums(folder)
     with pytest.raises(CheckpointError, match=message):
-        checkpoint.load_model(folder)
+        load_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +209,7 @@ def test_a_model_that_the_weights_do_not_fit(
     change_json(folder / "config.json", sections=sections)
     renew_checksums(folder)
     with pytest.raises(CheckpointError, match=message):
-        checkpoint.load_model(folder)
+        load_model(folder)
 
 
 def test_nothing_in_the_package_unpickles() -> None:
@@ -231,7 +239,7 @@ def test_a_failed_save_keeps_the_older_checkpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """Also if the old directory was already renamed."""
-    before, weights = everything(folder), checkpoint.load_weights(folder)
+    before, weights = everything(folder), load_weights(folder)
     task, contents = checkpoint.load_task(folder / "task"), checkpoint.read_contents(folder)
 
     def fail(*_: object) -> None:
@@ -240,10 +248,10 @@ def test_a_failed_save_keeps_the_older_checkpoint(
     if at == "rename":
         monkeypatch.setattr(Path, "rename", rename_all_but_new_folders)
     else:
-        monkeypatch.setattr(checkpoint if at == "_save_tensors" else durable, at, fail)
+        monkeypatch.setattr(weights_module if at == "_save_tensors" else durable, at, fail)
     for place in (folder, folder.parent / "new"):
         with pytest.raises(Fails):
-            checkpoint.save(place, contents, weights, task)
+            save_checkpoint(place, contents, weights, task)
     assert everything(folder) == before
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
@@ -252,15 +260,15 @@ def test_a_link_is_a_checkpoint_of_its_own(folder: Path) -> None:
     checkpoint.link(folder, folder.parent / "best")
     assert everything(folder.parent / "best") == everything(folder)
     shutil.rmtree(folder)
-    checkpoint.load_model(folder.parent / "best")
+    load_model(folder.parent / "best")
 
 
 def test_directories_that_are_not_checkpoints(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="absent: "):
-        checkpoint.load_model(tmp_path / "absent")
+        load_model(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
     with pytest.raises(CheckpointError, match=r"empty: .*config\.json"):
-        checkpoint.load_model(tmp_path / "empty")
+        load_model(tmp_path / "empty")
     (folder / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"config\.json: "):
         checkpoint.read_contents(folder)
@@ -307,7 +315,7 @@ def test_runs_without_checkpoints(tmp_path: Path, folder: Path) -> None:
 def test_an_average_is_summed_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, the 1 would be lost beside 10^8."""
     weights = {Path(str(number)): {"w": torch.tensor([number])} for number in (1e8, 1.0, -1e8)}
-    monkeypatch.setattr(checkpoint, "load_weights", weights.__getitem__)
-    average = checkpoint.average_weights(list(weights))["w"]
+    monkeypatch.setattr(weights_module, "load_weights", weights.__getitem__)
+    average = average_weights(list(weights))["w"]
     assert average.dtype == torch.float32
     assert average.tolist() == pytest.approx([1 / 3])

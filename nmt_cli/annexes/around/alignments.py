@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt_cli.annexes.around.attention import ALIGNMENT, Aligner
+from nmt_cli.annexes.around.attention import Aligner
 from nmt_cli.annexes.around.settings import AlignmentsConfig
+from nmt_cli.annexes.around.words import ALIGNMENT
 from nmt_cli.decoding.around import Around
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import TranslateOptions

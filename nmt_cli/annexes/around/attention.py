@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import regex
 import torch
 from torch import Tensor
 
+from nmt_cli.annexes.around.words import LINKED, WORD, Links
 from nmt_cli.checkpoint import read_contents
 from nmt_cli.data.batching import pad
 from nmt_cli.data.vocabulary import SPACE
@@ -34,19 +34,8 @@ from nmt_cli.tasks.translation import TranslationTask
 
 GUIDED = "guided_alignment"
 PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads exist at a time.
-WORD = re.compile(r"\S+", re.ASCII)  # words stand between spaces of ASCII
-# Chinese and Japanese have no spaces, so each character is a unit.
-HAN = "\u3041-\u30ff\u3400-\u9fff"
-LETTER = rf"[^\W{HAN}]"  # of a word, in `regex` also a mark on a letter
-UNITS = regex.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")  # words and single signs
-
-ALIGNMENT, PLACES_OF_UNITS = "alignment", "units"
-# The notes of outputs that are links, and the words or units that they link.
-LINKED = {ALIGNMENT: WORD, PLACES_OF_UNITS: UNITS}
 # The note of an output with the pieces that its text was made of, if these are not its tokens.
 PIECES = "pieces"
-
-Links = list[tuple[int, int]]
 
 
 class Aligner:
@@ -66,7 +55,7 @@ class Aligner:
         self._guided = [False] * len(self._models)
         if engine.folders:
             self._guided = [criterion_of(folder) == GUIDED for folder in engine.folders]
-        self._device, self._task, self._tag = engine.device, engine.task, tag
+        self._task, self._tag = engine.task, tag
 
     def linked(
         self, batch: Sequence[Request], outputs: list[list[Output]], note: str
@@ -114,13 +103,14 @@ class Aligner:
         The end of the source is not a word, so its weights are left out.
         """
         results = list[Tensor]()
+        device = self._models[0].output_weight.device
         S = 1 + max((len(source) for source, _ in pairs), default=0)
         T = 1 + max((len(target) for _, target in pairs), default=0)
         size = max(1, PLACES // (S * T))
         for start in range(0, len(pairs), size):
             part = pairs[start : start + size]
-            source = pad([[*source, EOS] for source, _ in part]).to(self._device)
-            target_in = pad([[BOS, *target] for _, target in part]).to(self._device)
+            source = pad([[*source, EOS] for source, _ in part]).to(device)
+            target_in = pad([[BOS, *target] for _, target in part]).to(device)
             layers = [
                 _of_layer(model, guided, source, target_in)
                 for model, guided in zip(self._models, self._guided, strict=True)

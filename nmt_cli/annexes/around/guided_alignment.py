@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt_cli.annexes.around.attention import WORD, words_of
+from nmt_cli.annexes.around.attention import words_of
 from nmt_cli.annexes.around.settings import GuidedAlignmentConfig
+from nmt_cli.annexes.around.words import WORD
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.corpus import SIDES, Corpus
 from nmt_cli.data.sentences import Sentences

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import regex
 
-from nmt_cli.annexes.around.attention import HAN, LETTER, PLACES_OF_UNITS, UNITS, Aligner
+from nmt_cli.annexes.around.attention import Aligner
 from nmt_cli.annexes.around.settings import PlacingConfig
 from nmt_cli.annexes.around.unknown_words import read_dictionary
+from nmt_cli.annexes.around.words import HAN, LETTER, PLACES_OF_UNITS, UNITS
 from nmt_cli.decoding.around import Around
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import TranslateOptions

@@ -16,8 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nmt_cli.annexes.around.attention import LINKED, Links
 from nmt_cli.annexes.around.settings import SentencesConfig
+from nmt_cli.annexes.around.words import LINKED, Links
 from nmt_cli.decoding.around import Around
 from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.options import TranslateOptions

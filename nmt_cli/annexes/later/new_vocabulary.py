@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from nmt_cli import checkpoint
 from nmt_cli.annexes.later.settings import NewVocabularyConfig
 from nmt_cli.config import RunConfig
 from nmt_cli.errors import UsageError
@@ -15,6 +14,7 @@ from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.task import Task
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.start import model_without_weights
+from nmt_cli.weights import weights_of
 
 RECORD = "new_vocabulary"  # in the record of an origin with other vocabularies
 _SIZES = {"source": 1_000_003, "target": 1_000_033}  # that no other dimension of a model has
@@ -60,7 +60,7 @@ def weights_for(
     assert origin.weights is not None
     former_parameters = vocabulary_rows(config, origin.task)
     parameters = vocabulary_rows(config, task)
-    initial = checkpoint.weights_of(model)
+    initial = weights_of(model)
     weights = dict(origin.weights)
     for parameter in parameters.values():
         weights[parameter.name] = initial[parameter.name].cpu().clone()

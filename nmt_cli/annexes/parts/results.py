@@ -21,16 +21,16 @@ from typing import Any
 from nmt_cli import __version__
 from nmt_cli.checkpoint import resumable_of
 from nmt_cli.commands.translate_streams import Advance, Results, Totals, Windows, Work
-from nmt_cli.distributed import World
+from nmt_cli.distributed import join_world
 from nmt_cli.errors import NmtError
 from nmt_cli.files import durable
 
 
 @contextmanager
 def shared_results(
-    options: Any, world: World
+    options: Any,
 ) -> Iterator[Callable[[Windows, Work, Advance], Iterator[Results]]]:
-    """Yield the function that yields the results of all windows in order, in rank 0 alone.
+    """Join the ranks. Yield the function that yields all results in order, in rank 0 alone.
 
     The parts are deleted after a block without an error.
 
@@ -56,9 +56,11 @@ def shared_results(
             for number in range(1, count + 1):
                 yield read_part(parts / str(number), world.size)
 
-    yield results
-    if world.is_main:
-        durable.discard(parts)
+    # One window may take long.
+    with join_world(options.device, timeout_minutes=24 * 60, on_gpus=False) as world:
+        yield results
+        if world.is_main:
+            durable.discard(parts)
 
 
 def read_part(path: Path, ranks: int) -> Results:

@@ -84,7 +84,7 @@ def sentence_of(
         warn(f"{place}: left out, as one side has more than {MAX_TOKENS} tokens")
         return None
     target_in = [BOS, *target[:-1]]  # what the decoder read, shifted by one (section 3.1)
-    device = translator.engine.device
+    device = model.output_weight.device
     all_weights = model.attention_weights(
         torch.tensor([source], device=device), torch.tensor([target_in], device=device)
     )

@@ -74,7 +74,7 @@ def score_targets(
         engine.models,
         [line.ids for line in inputs],
         [line.ids for line in outputs],
-        engine.device,
+        engine.models[0].output_weight.device,
         translator.batch_tokens,
         scored,
     )

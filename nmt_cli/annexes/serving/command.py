@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,6 @@ def serve(options: ServeOptions) -> None:
         from nmt_cli.annexes.serving import server
     except ModuleNotFoundError as error:
         raise missing_package("nmt serve", error, extra="serve") from error
-    from nmt_cli.decoding.workers import translation_workers
 
     chosen = options.translation
     if chosen.get("sentence_language") is not None and chosen.get("split_sentences") is None:
@@ -59,7 +59,7 @@ def serve(options: ServeOptions) -> None:
         translator = split_if_possible(translator)
     address = options.host, options.port
     information = about(options, translator)
-    with translation_workers(translator, options.workers) as workers:
+    with translator.engine.workers(translator, options.workers) as workers:
         server.serve(
             translator, workers, options.limits, address, information, access_log=not options.quiet
         )
@@ -85,14 +85,12 @@ def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
 
     A model has the last two names of its path, and the SHA-256 of its weights.
     """
-    import torch
-
     source, target = translator.task.languages or (None, None)
     # What was loaded: a run may have a newer checkpoint by now.
     folders = translator.engine.folders or options.checkpoints
     return {
         "version": nmt_cli.__version__,
-        "torch": torch.__version__,
+        "torch": version("torch"),
         "models": [str(Path(*path.absolute().parts[-2:])) for path in options.checkpoints],
         "sha256": [weights_fingerprint(folder) for folder in folders],
         "source_language": source,

@@ -24,7 +24,6 @@ from nmt_cli.annexes.serving.queue import TranslationQueue
 from nmt_cli.data.parallel import WorkerDied, Workers
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.device import fast
 from nmt_cli.errors import NmtError
 from nmt_cli.streams import say
 
@@ -53,7 +52,7 @@ def serve(
     """
     work: Callable[[list[str]], list[Translation]] = translator.translate_texts
     check = workers.check if workers else lambda: None
-    parallel = translator.engine.parallel or 1
+    parallel = translator.engine.parallel
     if workers is not None:
         work = partial(_translated_by, workers)
         parallel = workers.processes
@@ -63,7 +62,7 @@ def serve(
         server.error = error
         server.should_exit = True
 
-    hypotheses = fast(translator.engine.device).sizes.hypotheses
+    hypotheses = translator.engine.sizes.hypotheses
     queue = TranslationQueue(
         work,
         parallel=parallel,

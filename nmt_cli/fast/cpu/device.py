@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from nmt_cli.cores import available_cores
-from nmt_cli.device import Load, Plain, Sizes
+from nmt_cli.cores import Sizes, available_cores
+from nmt_cli.device import Load, Plain
 from nmt_cli.fast import rows
 from nmt_cli.fast.cpu.attention import full_attention
 from nmt_cli.fast.cpu.dropout import dropout_by_bits

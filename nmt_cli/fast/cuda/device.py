@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.device import HostCopies, Load, Plain, Sizes
+from nmt_cli.cores import Sizes
+from nmt_cli.device import HostCopies, Load, Plain
 from nmt_cli.distributed import ranks_of
 from nmt_cli.fast import rows
 from nmt_cli.fast.cuda.bins import binned

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from nmt_cli.annexes.around import attention
 from nmt_cli.annexes.around.attention import Aligner, criterion_of, links_of, words_of
-from nmt_cli.checkpoint import load_model
 from nmt_cli.data.moses import Moses
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD
+from nmt_cli.weights import load_model
 
 CPU = torch.device("cpu")
 
@@ -31,6 +31,7 @@ class Attends:
     """
 
     shows_attention = True
+    output_weight = torch.zeros(1)
 
     def __init__(self, cross: Any, criterion: str | None = None) -> None:
         self.cross = F.pad(torch.tensor(cross, dtype=torch.float32), (0, 0, 0, 1), value=1 / 16)
@@ -49,7 +50,7 @@ def weights(pairs: Sequence[tuple[list[int], list[int]]], *models: Any) -> list[
 def aligner(*models: Any) -> Aligner:
     """That of models whose checkpoints are named by their criteria."""
     folders = [Path(str(getattr(model, "criterion", None))) for model in models]
-    engine: Any = SimpleNamespace(models=models, folders=folders, device=CPU, task=None)
+    engine: Any = SimpleNamespace(models=models, folders=folders, task=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "criterion_of", str)
         return Aligner(engine, None)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import nmt_cli
 from nmt_cli import registry
-from nmt_cli.annexes.around.attention import PLACES_OF_UNITS, UNITS
 from nmt_cli.annexes.around.placing import Pattern, Placing, Terms, placing
 from nmt_cli.annexes.around.settings import PlacingConfig
 from nmt_cli.annexes.around.unknown_words import read_dictionary
+from nmt_cli.annexes.around.words import PLACES_OF_UNITS, UNITS
 from nmt_cli.decoding.around import Around
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
@@ -29,7 +29,7 @@ from nmt_cli.errors import DataError, UsageError
 TASK: Any = SimpleNamespace(
     languages=("en", "de"), text_of=lambda line: line.replace("<de>", ""), name="stub"
 )
-ENGINE: Any = SimpleNamespace(task=TASK, models=(), folders=(), device=None)
+ENGINE: Any = SimpleNamespace(task=TASK, models=(), folders=())
 
 
 def places(tags: bool, protect: str = "", terms: Mapping[str, str] | None = None) -> Placing:

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.annexes.around.attention import ALIGNMENT, PLACES_OF_UNITS
 from nmt_cli.annexes.around.sentences import Sentences, splitter
+from nmt_cli.annexes.around.words import ALIGNMENT, PLACES_OF_UNITS
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.own_engine import OwnEngine

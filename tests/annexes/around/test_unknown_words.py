@@ -47,6 +47,7 @@ class Scripted:
     """
 
     shows_attention = True
+    output_weight = torch.zeros(1)
 
     def __init__(self, script: Sequence[int], places: Any) -> None:
         self.vocabulary_size, self.script, self.places = 11, [*script, EOS], torch.tensor(places)

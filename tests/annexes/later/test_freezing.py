@@ -24,6 +24,7 @@ from nmt_cli.model import Model
 from nmt_cli.training.gradients import trained
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import model_without_weights
+from nmt_cli.weights import load_training, load_weights
 
 Nmt = Callable[..., tuple[int, str, str]]
 SIZES = tiny_run.SIZES | {"num_layers": 2}
@@ -130,8 +131,8 @@ def test_patterns_that_are_refused(patterns: list[str], message: str) -> None:
 def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:
     """The weights, and the numbers of the parameters that the optimizer has a state of."""
     folder = checkpoint.locate(run)
-    moments = checkpoint.load_training(folder).tensors
-    return checkpoint.load_weights(folder), {int(name.partition(".")[0]) for name in moments}
+    moments = load_training(folder).tensors
+    return load_weights(folder), {int(name.partition(".")[0]) for name in moments}
 
 
 @pytest.mark.parametrize(

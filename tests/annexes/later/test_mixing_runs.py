@@ -11,6 +11,7 @@ import torch
 
 from nmt_cli import checkpoint
 from nmt_cli.cli import main
+from nmt_cli.weights import load_weights
 
 Run = Callable[..., tuple[int, str, str]]
 TINY = (
@@ -61,13 +62,13 @@ def test_stages_are_resumed_exactly(nmt: Run, data: Path, tmp_path: Path) -> Non
     figures = json.loads(nmt(*given, "--max-epochs", 4, "--dry-run", "--json")[1])
     steps = checkpoint.read_contents(checkpoint.locate(tmp_path / "whole")).step
     assert figures["steps"] == steps > 8
-    expected = checkpoint.load_weights(checkpoint.locate(tmp_path / "whole"))
+    expected = load_weights(checkpoint.locate(tmp_path / "whole"))
     for step in (1, steps - 1):
         run = tmp_path / f"run-{step}"
         assert nmt(*given, "--max-steps", step, "--out", run)[0] == 0
         assert nmt("train", "--resume", run, "--max-steps", step + 1)[0] == 0
         assert nmt(*given, "--max-steps", 1000, "--max-epochs", 4, "--out", run)[0] == 0
-        weights = checkpoint.load_weights(checkpoint.locate(run))
+        weights = load_weights(checkpoint.locate(run))
         assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
     code, _, err = nmt(
         "train", data, *TINY, "--mix-temperature", 5, "--max-epochs", 9, "--out", tmp_path / "whole"
@@ -95,7 +96,7 @@ def test_parts_are_directories_too(nmt: Run, data: Path, tmp_path: Path) -> None
     )
     assert nmt(*given, "--out", tmp_path / "second")[0] == 0
     first, second = (
-        checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("first", "second")
+        load_weights(checkpoint.locate(tmp_path / name)) for name in ("first", "second")
     )
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert nmt("train", "--resume", tmp_path / "first", "--max-steps", 4)[0] == 0

@@ -28,6 +28,7 @@ from nmt_cli.errors import UsageError
 from nmt_cli.training.gradients import Objective
 from nmt_cli.training.run import RAW
 from nmt_cli.training.validation import validation_loss
+from nmt_cli.weights import load_model, load_training, load_weights
 
 run = partial(tiny_run.run, max_steps=6, save_every=1, log_every=1)
 DECAY = 0.4
@@ -42,7 +43,7 @@ def averaged(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def raw_weights(folder: Path) -> dict[str, Tensor]:
-    tensors = checkpoint.load_training(folder).tensors
+    tensors = load_training(folder).tensors
     return {
         name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)
     }
@@ -71,16 +72,14 @@ def test_training_is_as_without_it_and_checkpoints_have_the_average(
 ) -> None:
     """The trained weights are bit for bit a plain run's. Their average is computed by hand."""
     run(tiny_data, tmp_path / "plain")
-    plain = [
-        checkpoint.load_weights(folder) for folder in checkpoint.checkpoints_of(tmp_path / "plain")
-    ]
+    plain = [load_weights(folder) for folder in checkpoint.checkpoints_of(tmp_path / "plain")]
     folders = checkpoint.checkpoints_of(averaged)
     for expected, folder in zip(plain, folders, strict=True):
         raw = raw_weights(folder)
         assert raw.keys() == expected.keys()
         assert all(torch.equal(raw[name], weight) for name, weight in expected.items())
     means = [
-        {name: weight.double() for name, weight in checkpoint.load_weights(folder).items()}
+        {name: weight.double() for name, weight in load_weights(folder).items()}
         for folder in folders
     ]
     for step in range(2, 7):
@@ -117,7 +116,7 @@ def test_validation_is_of_the_average(averaged: Path, tiny_data: Path) -> None:
     for folder, record in zip(
         checkpoint.checkpoints_of(averaged), tiny_run.metrics(averaged), strict=True
     ):
-        model, _ = checkpoint.load_model(folder)
+        model, _ = load_model(folder)
         losses = validation_loss(
             Objective(model, criterion, "float32"), valid, world, load, tokens=4096
         )
@@ -128,8 +127,8 @@ def test_it_can_be_averaged_and_not_changed(
     averaged: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     average(AverageOptions(paths=(averaged,), last=2, out=tmp_path / "mean"))
-    last = [checkpoint.load_weights(folder) for folder in checkpoint.checkpoints_of(averaged)[-2:]]
-    for name, weight in checkpoint.load_weights(tmp_path / "mean").items():
+    last = [load_weights(folder) for folder in checkpoint.checkpoints_of(averaged)[-2:]]
+    for name, weight in load_weights(tmp_path / "mean").items():
         torch.testing.assert_close(weight, (last[0][name] + last[1][name]) / 2)
     shutil.copytree(averaged, tmp_path / "run", symlinks=True)
     with pytest.raises(UsageError, match=r"--training\.ema-decay was 0\.4, now 0"):

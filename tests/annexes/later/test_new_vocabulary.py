@@ -21,6 +21,7 @@ from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.weights import assign_weights, load_weights, weights_of
 
 SETTINGS = {
     "transformer": {
@@ -72,8 +73,8 @@ def test_rows_are_matched_by_piece(model: str, before: bool, after: bool) -> Non
     _, new_model = model_of(model, new, 2)
     _, initial = model_of(model, new, 2)
     lines: list[str] = []
-    origin = Origin({"path": "checkpoint"}, checkpoint.weights_of(former), old)
-    checkpoint.assign_weights(
+    origin = Origin({"path": "checkpoint"}, weights_of(former), old)
+    assign_weights(
         new_model, weights_for(new_model, new, config, origin, lines.append), "checkpoint"
     )
     biases = ["output_bias"] if model == "transformer" else ["output.weight"]
@@ -112,7 +113,7 @@ def test_the_counts_are_told() -> None:
     old, new = task_of("abc", "abc", False), task_of("abc", "opqrstu", True)
     config, former = model_of("transformer", old, 1)
     lines: list[str] = []
-    origin = Origin({"path": "x"}, checkpoint.weights_of(former), old)
+    origin = Origin({"path": "x"}, weights_of(former), old)
     weights_for(model_of("transformer", new, 2)[1], new, config, origin, lines.append)
     size = new.target_vocabulary_size
     assert set(lines) == {
@@ -161,12 +162,12 @@ def test_it_must_be_asked_for_and_is_resumed(
         assert (code, "pieces taken over; " in err) == (0, True), err
     run = tmp_path / "run"
     assert json.loads((run / "config.json").read_text())["origin"]["new_vocabulary"] is True
-    expected = checkpoint.load_weights(checkpoint.locate(run))
+    expected = load_weights(checkpoint.locate(run))
     for again in (("--resume", run), given):
         shutil.rmtree(run / "checkpoints")
         code, err = train(*again)
         assert (code, "pieces taken over; " in err) == (0, True), err
-        weights = checkpoint.load_weights(checkpoint.locate(run))
+        weights = load_weights(checkpoint.locate(run))
         assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
     shutil.rmtree(tmp_path / "origin")
     assert train("--resume", run, "--max-steps", 3)[0] == 0

@@ -12,13 +12,13 @@ import pytest
 import tiny_run
 import torch
 
-from nmt_cli import checkpoint
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.report.examples import Examples, ExamplesConfig
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.training.validation import greedy_outputs
+from nmt_cli.weights import load_model
 
 Nmt = Callable[..., tuple[int, str, str]]
 run = partial(tiny_run.run, max_steps=10, save_every=2)
@@ -54,7 +54,7 @@ def test_examples_are_shown_and_recorded(
 
 def test_examples_are_lines_at_equal_distances(tiny_checkpoint: Path, tiny_data: Path) -> None:
     """With the outputs that they have among all lines. There are no more than lines."""
-    model, task = checkpoint.load_model(tiny_checkpoint)
+    model, task = load_model(tiny_checkpoint)
     world, valid = World(0, 1, torch.device("cpu")), Corpus.open(tiny_data, "valid")
     config = SimpleNamespace(model_parallel=False)
     run: Any = SimpleNamespace(model=model, task=task, valid=valid, world=world, config=config)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.weights import SavedTraining, load_model, load_weights, save_checkpoint
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -31,11 +32,8 @@ def copy(tiny_checkpoint: Path) -> Callable[..., Path]:
         contents = dataclasses.replace(
             checkpoint.read_contents(tiny_checkpoint), step=step, run=run
         )
-        weights = {
-            name: factor * tensor
-            for name, tensor in checkpoint.load_weights(tiny_checkpoint).items()
-        }
-        checkpoint.save(folder, contents, weights, checkpoint.load_task(tiny_checkpoint / "task"))
+        weights = {name: factor * tensor for name, tensor in load_weights(tiny_checkpoint).items()}
+        save_checkpoint(folder, contents, weights, checkpoint.load_task(tiny_checkpoint / "task"))
         return folder
 
     return write
@@ -51,8 +49,8 @@ def run(copy: Callable[..., Path], tmp_path: Path) -> Path:
 
 def times(folder: Path, original: Path) -> float:
     """The factor between two checkpoints' weights, the same for all of them."""
-    our_weights = checkpoint.load_weights(folder)
-    original_weights = checkpoint.load_weights(original)
+    our_weights = load_weights(folder)
+    original_weights = load_weights(original)
     assert our_weights.keys() == original_weights.keys()
     factor = (
         our_weights["target_embedding.weight"][5, 0]
@@ -70,7 +68,7 @@ def test_the_last_of_a_run(average: Run, run: Path, tiny_checkpoint: Path) -> No
     assert times(run / "averaged", tiny_checkpoint) == pytest.approx((20 + 30 + 50) / 3)
     contents = checkpoint.read_contents(run / "averaged")
     assert (contents.step, contents.run) == (50, "run")
-    checkpoint.load_model(run / "averaged")
+    load_model(run / "averaged")
 
 
 def test_one_checkpoint_loses_its_training_state(
@@ -78,11 +76,9 @@ def test_one_checkpoint_loses_its_training_state(
 ) -> None:
     """With --last 1, or by its name, where a file of its training state was deleted by hand."""
     one = run / "checkpoints" / "step-00000050"
-    contents, weights = checkpoint.read_contents(one), checkpoint.load_weights(one)
-    state = checkpoint.SavedTraining(
-        {"state": {}, "optimizer": {}}, {"0.moment": torch.ones(100_000)}
-    )
-    checkpoint.save(one, contents, weights, checkpoint.load_task(one / "task"), state)
+    contents, weights = checkpoint.read_contents(one), load_weights(one)
+    state = SavedTraining({"state": {}, "optimizer": {}}, {"0.moment": torch.ones(100_000)})
+    save_checkpoint(one, contents, weights, checkpoint.load_task(one / "task"), state)
     for name, arguments in (("a", (run, "--last", 1)), ("b", (one,))):
         code, _, err = average(*arguments, "--out", tmp_path / name)
         assert (code, "checkpoint of step 50 without" in err) == (0, True)
@@ -100,8 +96,8 @@ def test_the_mean_of_equals_is_the_same_bits(
     """Sums in float64: three times a float32 number, divided by three, is that number."""
     same = [copy(tmp_path / name, 1 / 3, step) for step, name in enumerate("abc", start=1)]
     average(*same, "--out", tmp_path / "averaged")
-    our_weights = checkpoint.load_weights(tmp_path / "averaged")
-    first_weights = checkpoint.load_weights(same[0])
+    our_weights = load_weights(tmp_path / "averaged")
+    first_weights = load_weights(same[0])
     assert all(torch.equal(our_weights[name], first_weights[name]) for name in first_weights)
 
 
@@ -155,9 +151,9 @@ def test_different_models_are_always_refused(
     if different == "shape":
         make_checkpoint(other, letters="abcdefghij")
     else:
-        weights = {**checkpoint.load_weights(one), "encoder.1.extra": torch.ones(2)}
+        weights = {**load_weights(one), "encoder.1.extra": torch.ones(2)}
         task = checkpoint.load_task(one / "task")
-        checkpoint.save(other, checkpoint.read_contents(one), weights, task)
+        save_checkpoint(other, checkpoint.read_contents(one), weights, task)
     code, _, err = average(one, other, "--force", "--out", tmp_path / "averaged")
     assert code == 1
     assert ("target_embedding.weight" if different == "shape" else "encoder.1.extra") in err

@@ -19,6 +19,7 @@ from nmt_cli.errors import UsageError
 from nmt_cli.files.text import fingerprint
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.start import check_shares
+from nmt_cli.weights import load_weights
 
 Run = Callable[..., tuple[int, str, str]]
 TINY = (
@@ -204,7 +205,7 @@ def test_its_config_makes_the_same_run_again(
     code, out, _ = train(tiny_data, "--config", run / "config.json", "--out", tmp_path / "again")
     assert (code, out) == (0, "")
     first, second = (
-        checkpoint.load_weights(checkpoint.locate(folder)) for folder in (run, tmp_path / "again")
+        load_weights(checkpoint.locate(folder)) for folder in (run, tmp_path / "again")
     )
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -267,7 +268,7 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
     assert (code, "resuming from" in err) == (0, True), err
     assert train(tiny_data, "--out", tmp_path / "whole", *TINY, *plugin, "--max-steps", 4)[0] == 0
     first, second = (
-        checkpoint.load_weights(checkpoint.locate(folder)) for folder in (out, tmp_path / "whole")
+        load_weights(checkpoint.locate(folder)) for folder in (out, tmp_path / "whole")
     )
     assert all(torch.equal(first[name], second[name]) for name in first)
     for more in (("--out", out), ("--preset", "quickstart"), ("--training.seed", 2)):
@@ -328,7 +329,7 @@ def test_a_run_on_two_halves_is_the_run_on_the_whole(
     assert (code, "900 sentence pairs" in err) == (0, True), err
     code, _, err = train("--resume", run, "--max-steps", 4)
     assert (code, f"resuming from {run}" in err) == (0, True), err
-    first, second = (checkpoint.load_weights(checkpoint.locate(folder)) for folder in (whole, run))
+    first, second = (load_weights(checkpoint.locate(folder)) for folder in (whole, run))
     assert all(torch.equal(first[name], second[name]) for name in first)
     losses = [
         [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.annexes.serving.interactive import converse
@@ -38,7 +38,7 @@ def translator(*outputs: Output) -> Any:
         search=SearchSettings(beam=2, alpha=0.3),
         chain=Chain(),
         translate_window=translate_window,
-        engine=SimpleNamespace(device=torch.device("cpu"), parallel=None, models=()),
+        engine=SimpleNamespace(workers=lambda *_: nullcontext(), positions=None),
     )
 
 

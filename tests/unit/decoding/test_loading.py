@@ -36,6 +36,7 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     monkeypatch.setattr(
         own_engine, "load_model", lambda folder, device: read(folder, torch.device("cpu"))
     )
+    monkeypatch.setattr(own_engine, "choose_device", torch.device)
     monkeypatch.setattr(
         torch.cuda,
         "is_bf16_supported",
@@ -46,9 +47,7 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
     )
     for device, dtype in itertools.product(("cuda", "cpu"), ("auto", "float32")):
         said: Any = {"options": TranslateOptions(), "workers": None, "scores": True, "say": print}
-        own_engine.load(
-            Loading(checkpoints=[tiny_checkpoint], device=torch.device(device), dtype=dtype, **said)
-        )
+        own_engine.load(Loading(checkpoints=[tiny_checkpoint], device=device, dtype=dtype, **said))
     assert asked == ["bfloat16" if supported else "float32", "float32", "float32", "float32"]
 
 

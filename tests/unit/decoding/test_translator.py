@@ -21,7 +21,6 @@ from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.device import Plain
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK, Constraint, Hypothesis
@@ -422,7 +421,7 @@ def test_outputs_do_not_depend_on_the_number_of_workers(tiny_checkpoint: Path, d
     )
     assert len(set(alone)) > 20
     for count in (1, 2, 3):
-        with translation_workers(translator, count) as workers:
+        with translator.engine.workers(translator, count) as workers:
             assert (workers is None) == (count == 1)
             assert list(map(ids, translator.translate_window(lines, workers=workers))) == alone
             assert list(map(ids, translator.translate_window(lines[:3], workers=workers))) == few
@@ -430,7 +429,7 @@ def test_outputs_do_not_depend_on_the_number_of_workers(tiny_checkpoint: Path, d
 
 def test_workers_need_a_cpu(translator: Translator) -> None:
     elsewhere = with_parts(translator, device=torch.device("meta"))
-    with translation_workers(elsewhere, None) as workers:
+    with elsewhere.engine.workers(elsewhere, None) as workers:
         assert workers is None
     with pytest.raises(UsageError, match=r"--workers 2: .*only on a CPU"):
-        translation_workers(elsewhere, 2).__enter__()
+        elsewhere.engine.workers(elsewhere, 2).__enter__()

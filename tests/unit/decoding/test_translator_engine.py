@@ -8,21 +8,20 @@ from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
-import torch
 
 import nmt_cli
 from nmt_cli.checkpoint import load_task
+from nmt_cli.cores import Sizes
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.model import Model
 from nmt_cli.task import Task
 
-CPU = torch.device("cpu")
+SIZES = Sizes(batch_tokens=4096, hypotheses=128, logit_rows=1024)
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Echo:
 
     task: Task
     seen: list[list[Request]] = field(default_factory=list)
-    device: torch.device = CPU
+    sizes: Sizes = SIZES
     models: Sequence[Model] = ()
     parallel: int = 1
 
@@ -105,8 +104,6 @@ def test_options_are_checked_at_the_start_and_in_each_call(translator: Translato
         Translator(Echo(translator.task), TranslateOptions(no_repeat_ngram=2))
 
 
-def test_it_has_no_scoring_and_no_processes(translator: Translator) -> None:
+def test_it_has_no_scoring(translator: Translator) -> None:
     with pytest.raises(UsageError, match="own engine"):
         translator.score_targets(["a"], ["b"])
-    with translation_workers(translator, 3) as workers:
-        assert workers is None

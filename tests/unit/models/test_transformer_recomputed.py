@@ -13,6 +13,7 @@ from tiny_run import run
 from nmt_cli import checkpoint
 from nmt_cli.errors import UsageError
 from nmt_cli.models.transformer import DecoderLayer
+from nmt_cli.weights import load_weights
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -46,9 +47,7 @@ def test_the_updates_are_the_same_bit_for_bit(
         run(tiny_data, tmp_path / name, **settings, compile=False, gradient_checkpointing=again)
         counts.append([calls.count(training) for training in (True, False)])
     assert counts[1] == [2 * counts[0][0], counts[0][1]]
-    plain, again = (
-        checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("kept", "again")
-    )
+    plain, again = (load_weights(checkpoint.locate(tmp_path / name)) for name in ("kept", "again"))
     assert all(torch.equal(again[name], weight) for name, weight in plain.items())
 
 

@@ -18,6 +18,7 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntr
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Batch, Loss
 from nmt_cli.training.gradients import Objective
+from nmt_cli.weights import load_training
 
 
 class Adding(nn.Linear):
@@ -66,7 +67,7 @@ def steep(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Steep]]:
 
 def saved(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The run's state and the scaler's, at its last checkpoint."""
-    values = checkpoint.load_training(checkpoint.locate(out)).values
+    values = load_training(checkpoint.locate(out)).values
     return values["state"], values["scaler"]
 
 

@@ -14,6 +14,7 @@ from tiny_run import metrics
 from nmt_cli import checkpoint
 from nmt_cli.cli import main
 from nmt_cli.commands.prepare import PrepareOptions, prepare
+from nmt_cli.weights import load_weights
 
 Train = Callable[..., tuple[int, str]]
 SIZES = "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --dropout 0".split()
@@ -37,7 +38,7 @@ def train(nmt: Callable[..., tuple[int, str, str]]) -> Train:
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load_weights(checkpoint.locate(run))
+    return load_weights(checkpoint.locate(run))
 
 
 def test_the_origin_is_validated_first(

@@ -26,6 +26,7 @@ from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.state import RunState
+from nmt_cli.weights import load_training, load_weights, save_checkpoint
 
 PATIENCE = 120
 """Seconds until a test fails that would wait for ever."""
@@ -39,7 +40,7 @@ def test_updates_are_made_while_a_checkpoint_is_written(
     """The one of step 2 is written after step 3, and holds step 2."""
     run(tiny_data, tmp_path / "whole")
     logged = {step: threading.Event() for step in range(1, 7)}
-    save, append = checkpoint.save, RunDirectory.append_metrics
+    save, append = save_checkpoint, RunDirectory.append_metrics
 
     def save_late(place: Path, written: checkpoint.Contents, *more: Any) -> None:
         assert logged[min(written.step + 1, 6)].wait(PATIENCE)
@@ -49,7 +50,7 @@ def test_updates_are_made_while_a_checkpoint_is_written(
         append(self, record)
         logged[record["step"]].set()
 
-    monkeypatch.setattr(checkpoint, "save", save_late)
+    monkeypatch.setattr(training_run, "save_checkpoint", save_late)
     monkeypatch.setattr(RunDirectory, "append_metrics", append_and_tell)
     run(tiny_data, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
@@ -86,10 +87,8 @@ def test_a_checkpoint_waits_for_the_copies_of_a_gpu(
     monkeypatch.setattr(torch.cuda, "Event", Event)
     run(tiny_data, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-    tensors = checkpoint.load_training(checkpoint.locate(tmp_path / "run")).tensors
-    assert len(buffers) == len(tensors) + len(
-        checkpoint.load_weights(checkpoint.locate(tmp_path / "run"))
-    )
+    tensors = load_training(checkpoint.locate(tmp_path / "run")).tensors
+    assert len(buffers) == len(tensors) + len(load_weights(checkpoint.locate(tmp_path / "run")))
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_the_run(
@@ -100,7 +99,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save", full)
+    monkeypatch.setattr(training_run, "save_checkpoint", full)
     with pytest.raises(OSError, match="No space left"):
         run(tiny_data, tmp_path / "run")
     assert checkpoint.resumable_of(tmp_path / "run") == []
@@ -119,7 +118,7 @@ def test_the_last_epoch_ends_a_run(tiny_data: Path, tmp_path: Path) -> None:
         (2, 2 * target_tokens(tiny_data))
     ]
     newest = [checkpoint.locate(tmp_path / name) for name in ("run", "whole")]
-    first, second = map(checkpoint.load_weights, newest)
+    first, second = map(load_weights, newest)
     assert all(torch.equal(first[name], weight) for name, weight in second.items())
 
 

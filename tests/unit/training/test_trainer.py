@@ -29,10 +29,11 @@ from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.start import describe
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import MicroBatch
+from nmt_cli.weights import load_weights
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load_weights(checkpoint.locate(out))
+    return load_weights(checkpoint.locate(out))
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

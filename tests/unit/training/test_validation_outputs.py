@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from nmt_cli import checkpoint
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding import own_engine
 from nmt_cli.device import Plain
 from nmt_cli.distributed import World
 from nmt_cli.training.validation import translation_scores
+from nmt_cli.weights import load_model
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -22,7 +22,7 @@ ALONE = World(0, 1, torch.device("cpu"))
 @pytest.fixture
 def trained(tiny_checkpoint: Path) -> tuple[Any, Any]:
     """A model in training mode, and its task."""
-    model, task = checkpoint.load_model(tiny_checkpoint)
+    model, task = load_model(tiny_checkpoint)
     model.train()
     return model, task
 

@@ -6,32 +6,35 @@ import math
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ctranslate2
-import torch
 
 from nmt_cli import __version__, checkpoint
-from nmt_cli.annexes.exchange.export.writing import fingerprint_of, record_of, write_export
+from nmt_cli.annexes.exchange.export.formats import fingerprint_of, record_of
+from nmt_cli.cores import Sizes, available_cores
 from nmt_cli.decoding.around import flags_of
-from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
-from nmt_cli.decoding.workers import default_workers
-from nmt_cli.errors import NmtError, UsageError, command_line, shown
+from nmt_cli.errors import NmtError, UsageError, command_line, environment_number, gpu_called, shown
 from nmt_cli.files.staging import alone
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis
-from nmt_cli.model import Model
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
+
+if TYPE_CHECKING:
+    from nmt_cli.model import Model
 
 FORMAT = "ctranslate2"
 # Rows of an export's tables of positions: the longest source and the longest output, with EOS.
 POSITIONS = 2048
+# On a CPU, more hypotheses are slower, unlike in nmt's own search.
+SIZES = Sizes(4096, 128, 1024)
+SIZES_OF_GPU = Sizes(32_768, 1024, 8192)
 AHEAD = 2  # batches that are started for each thread. An interruption waits for them.
 
 Ids = Sequence[int]
@@ -45,14 +48,16 @@ def load(loading: Loading) -> CTranslate2Engine:
     """
     if len(loading.checkpoints) != 1:
         raise UsageError("CTranslate2 cannot be used with an ensemble: give one checkpoint")
+    gpu = gpu_called(loading.device, ctranslate2.get_cuda_device_count())
     (path,) = loading.checkpoints
     folder = path
     if record_of(path).get("format") != FORMAT:
         folder = kept_export(path, loading.say)
     task = checkpoint.load_task(folder / checkpoint.TASK)
     threads = loading.workers
-    if threads is None:
-        threads = default_workers(loading.device)
+    if threads is None and gpu is None:
+        cores = available_cores()
+        threads = min(cores, environment_number("OMP_NUM_THREADS", cores))
     dtype = loading.dtype
     if dtype == "auto":
         dtype = "float32"
@@ -64,7 +69,7 @@ def load(loading: Loading) -> CTranslate2Engine:
             "unknown word, so a few outputs may differ from nmt's own, and many where the "
             "vocabulary lacks words of the text"
         )
-    return load_engine(folder, task, loading.device, dtype, threads, loading.scores)
+    return load_engine(folder, task, gpu, dtype, threads or 1, loading.scores)
 
 
 def kept_export(path: Path, say: Callable[[str], None]) -> Path:
@@ -76,10 +81,7 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
         UsageError: it cannot be written there, or `path` is another export.
         CheckpointError: as `write_export`.
     """
-    folder = checkpoint.locate(path)
-    if folder != path:
-        say(f"{path}: using {folder}")
-    folder = folder.resolve()
+    folder = checkpoint.locate(path, say).resolve()
     place = folder.with_name(f".{folder.name}.{FORMAT}")
     with alone(folder):
         record = record_of(place)
@@ -91,6 +93,8 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
                 "there. Export it to another place: "
                 f"{command_line('export', folder, '--to', FORMAT, '--out', 'DIR')}"
             )
+        from nmt_cli.annexes.exchange.export.writing import write_export  # imports torch
+
         say(f"exporting to {place}, which is kept")
         write_export(folder, FORMAT, place, overwrite=True, say=say)
     return place
@@ -116,18 +120,24 @@ def tokens_of(task: Task) -> tuple[list[str], list[str]]:
 
 
 def load_engine(
-    folder: Path, task: Task, device: torch.device, dtype: str, threads: int, scores: bool
+    folder: Path, task: Task, gpu: int | None, dtype: str, threads: int, scores: bool
 ) -> CTranslate2Engine:
     """Return the engine of the export `folder`, which translates `threads` batches at a time.
+
+    Without a `gpu`, it computes on the CPU.
 
     Raises:
         UsageError: CTranslate2 does not compute in `dtype` on this device.
         NmtError: it cannot load the model.
     """
-    place = {"device": device.type, "device_index": device.index or 0}
     try:
         translator = ctranslate2.Translator(
-            str(folder), **place, compute_type=dtype, inter_threads=threads, intra_threads=1
+            str(folder),
+            device="cpu" if gpu is None else "cuda",
+            device_index=gpu or 0,
+            compute_type=dtype,
+            inter_threads=threads,
+            intra_threads=1,
         )
     except ValueError as error:
         raise UsageError(f"--dtype {dtype}: CTranslate2: {error}") from error
@@ -135,7 +145,8 @@ def load_engine(
         raise NmtError(
             f"{folder}: CTranslate2 cannot load this model: {error}. Export it again."
         ) from error
-    return CTranslate2Engine(task, translator, *tokens_of(task), device, scores)
+    sizes = SIZES if gpu is None else SIZES_OF_GPU
+    return CTranslate2Engine(task, translator, *tokens_of(task), sizes, scores)
 
 
 @dataclass
@@ -172,14 +183,19 @@ class CTranslate2Engine:
     translator: ctranslate2.Translator  # of an export
     source_tokens: Sequence[str]  # as `tokens_of`
     target_tokens: Sequence[str]
-    device: torch.device
+    sizes: Sizes
     scores: bool = True
     models: Sequence[Model] = ()
     folders: Sequence[Path] = ()
+    positions: None = None
 
     @property
     def parallel(self) -> int:
         return int(self.translator.num_translators)
+
+    def workers(self, translator: Any, count: int | None) -> nullcontext[None]:
+        """See `Engine`. CTranslate2 has threads."""
+        return nullcontext()
 
     def check(self, options: TranslateOptions) -> None:
         for kind in ("search", "length_penalty", "constraint"):
@@ -249,8 +265,6 @@ class CTranslate2Engine:
             disable_unk=not search.unknown,
             suppress_sequences=[[token] for token in never],
             max_input_length=0,
-            # More is slower, unlike in nmt's own search.
-            max_batch_size=max(1, 128 // search.beam),
             return_end_token=True,
             return_scores=True,
         )
@@ -318,7 +332,8 @@ def _words(tokens: Sequence[str], ids: Ids) -> list[str]:
 
 
 def _penalty(length: int, alpha: float) -> float:
-    return length_penalty(torch.tensor(float(length)), alpha).item()
+    """`beam_search.length_penalty` of a number, without torch."""
+    return math.pow((5.0 + length) / 6.0, alpha)
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def export(
 
 
 def _engine(folder: Path, task: Task) -> CTranslate2Engine:
-    return load_engine(folder, task, torch.device("cpu"), "float32", threads=1, scores=False)
+    return load_engine(folder, task, None, "float32", threads=1, scores=False)
 
 
 def _greedy(engine: CTranslate2Engine, comparison: Comparison) -> list[list[int]]:

@@ -40,9 +40,7 @@ def export(options: ExportOptions) -> None:
     from nmt_cli.checkpoint import locate
 
     registry.discover(options.imports)
-    folder = locate(options.checkpoint)
-    if folder != options.checkpoint:
-        say(f"{options.checkpoint}: using {folder}")
+    folder = locate(options.checkpoint, say)
     write_export(
         folder,
         options.to,

@@ -23,9 +23,13 @@ format.
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from nmt_cli.errors import missing_package
+from nmt_cli.checkpoint import CHECKSUMS, EXPORT
+from nmt_cli.errors import DataError, missing_package
+from nmt_cli.files.text import fingerprint, read_object
 from nmt_cli.registry import entry_points
 
 FORMATS = entry_points("nmt.formats")
@@ -45,3 +49,16 @@ def module_of(to: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise missing_package(to, error, extra=to) from error
     return module
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Return a fingerprint of all files of the checkpoint `folder`."""
+    return fingerprint(folder / CHECKSUMS)
+
+
+def record_of(out: Path) -> dict[str, Any]:
+    """Return the record of the export `out`, or {} if it is no export."""
+    try:
+        return read_object(out / EXPORT, DataError, "")
+    except DataError:
+        return {}

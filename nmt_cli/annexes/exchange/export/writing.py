@@ -5,19 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from nmt_cli import __version__, checkpoint
-from nmt_cli.annexes.exchange.export.formats import module_of
+from nmt_cli import __version__
+from nmt_cli.annexes.exchange.export.formats import fingerprint_of, module_of, record_of
+from nmt_cli.checkpoint import EXPORT, TASK
 from nmt_cli.data.vocabulary import SPACE
-from nmt_cli.errors import DataError
 from nmt_cli.files.staging import staged
-from nmt_cli.files.text import fingerprint, read_object, write_object
+from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.task import Task
+from nmt_cli.weights import load_model
 
 LINES = 32  # to check an export on
-RECORD = checkpoint.EXPORT  # the file with the format, the checkpoint and the names of files
 
 
 def write_export(
@@ -43,20 +42,20 @@ def write_export(
     if not isinstance(old_files, list):  # there is no record, or it is damaged
         old_files = []
     old_files = [str(name) for name in old_files]
-    with staged(out, overwrite=overwrite, allowed=old_files, marker=RECORD) as aside:
-        model, task = checkpoint.load_model(folder)
+    with staged(out, overwrite=overwrite, allowed=old_files, marker=EXPORT) as aside:
+        model, task = load_model(folder)
         samples = sample_lines(task)
         report = convert(model, task, samples, aside, quantization)
-        (aside / checkpoint.TASK).mkdir()
-        task.save(aside / checkpoint.TASK)
+        (aside / TASK).mkdir()
+        task.save(aside / TASK)
         files = {path.name for path in aside.iterdir() if not path.name.startswith(".")}
         record = {
             "format": to,
             "nmt": __version__,
             "checkpoint": fingerprint_of(folder),
-            "files": sorted(files | {RECORD}),
+            "files": sorted(files | {EXPORT}),
         }
-        write_object(aside / RECORD, record)
+        write_object(aside / EXPORT, record)
     say(f"checked on {len(samples)} lines made of random entries of the vocabulary:")
     for line in report:
         say(f"  {line}")
@@ -73,16 +72,3 @@ def sample_lines(task: Task) -> list[str]:
         line = "".join(tokens).replace(SPACE, " ") if has_spaces else " ".join(tokens)
         lines.append(line.strip())
     return [line for line in lines if task.encode_source(line)]
-
-
-def fingerprint_of(folder: Path) -> str:
-    """Return a fingerprint of all files of the checkpoint `folder`."""
-    return fingerprint(folder / checkpoint.CHECKSUMS)
-
-
-def record_of(out: Path) -> dict[str, Any]:
-    """Return the record of the export `out`, or {} if it is no export."""
-    try:
-        return read_object(out / RECORD, DataError, "")
-    except DataError:
-        return {}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nmt_cli import checkpoint, registry
+from nmt_cli import registry
 from nmt_cli.annexes.exchange.importing.checks import is_language
 from nmt_cli.annexes.exchange.importing.importers import Imported
 from nmt_cli.annexes.exchange.importing.options import ImportOptions
@@ -34,6 +34,7 @@ from nmt_cli.files.text import check_regular, fingerprint
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.streams import say, warn
+from nmt_cli.weights import assign_weights, build_model
 
 _ADDED = (
     ImportedTransformerConfig.__dataclass_fields__.keys()
@@ -225,7 +226,7 @@ def assembled(
         run=fingerprint(path)[:16],
     )
     with torch.device("meta"):  # checks the weights without memory for them
-        checkpoint.assign_weights(checkpoint.build_model(contents, str(path)), weights, str(path))
+        assign_weights(build_model(contents, str(path)), weights, str(path))
     return Imported(contents, weights, task)
 
 

@@ -19,11 +19,12 @@ def import_model(options: ImportOptions) -> None:
     """
     from nmt_cli import checkpoint, registry
     from nmt_cli.annexes.exchange.importing.importers import read_model
+    from nmt_cli.weights import write_checkpoint
 
     registry.discover()
     with checkpoint.new(options.out, options.overwrite) as aside:
         imported = read_model(options.path, options)
-        checkpoint.write(aside, imported.contents, imported.weights, imported.task)
+        write_checkpoint(aside, imported.contents, imported.weights, imported.task)
     source, target = imported.task.languages
     parameters = sum(weight.numel() for weight in imported.weights.values())
     entries = imported.contents.target_vocabulary_size

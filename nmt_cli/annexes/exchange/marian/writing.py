@@ -26,7 +26,6 @@ from nmt_cli.annexes.exchange.marian.weights import (
     SIDES,
     ours_to_marian,
 )
-from nmt_cli.checkpoint import weights_of
 from nmt_cli.data import unicode
 from nmt_cli.data.subwords import SentencePieces
 from nmt_cli.data.vocabulary import Vocabulary
@@ -36,6 +35,7 @@ from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
+from nmt_cli.weights import weights_of
 
 POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
 _SPECIAL_IDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import pytest
 import nmt_cli
 from nmt_cli.annexes.exchange.ctranslate2 import engine as ctranslate2_engine
 from nmt_cli.annexes.exchange.ctranslate2.engine import kept_export
-from nmt_cli.annexes.exchange.export.writing import record_of
+from nmt_cli.annexes.exchange.export.formats import record_of
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import CheckpointError, UsageError
@@ -108,6 +109,41 @@ def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:
     assert len(said) == 1
     assert "length^alpha" in said[0]
     assert "unknown word" in said[0]
+
+
+WITHOUT_TORCH_TOO = (
+    *("checkpoint", "plugins", "commands.prepare", "commands.score", "commands.translate"),
+    *("data.corpus", "data.parallel", "decoding.around", "decoding.loading"),
+    *("decoding.translator", "annexes.serving.server"),
+    *("annexes.serving.command", "annexes.serving.interactive", "annexes.around.sentences"),
+)
+WITHOUT_TORCH = """
+import importlib, sys
+
+sys.modules["torch"] = None  # `import torch` raises
+from nmt_cli.cli import main
+
+try:
+    main([*"translate --engine ctranslate2 --device cpu --quiet".split(), *sys.argv[1:]])
+except SystemExit as end:
+    assert not end.code, end.code
+for name in """
+
+
+def test_translating_with_it_needs_no_torch(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Only writing the export does. Nor does importing what the command and the server need."""
+    checkpoint = make_checkpoint(tmp_path / "checkpoint")
+    kept_export(checkpoint, lambda message: None)
+    code = (
+        f"{WITHOUT_TORCH}{WITHOUT_TORCH_TOO!r}:\n    importlib.import_module(f'nmt_cli.{{name}}')"
+    )
+    run = [sys.executable, "-c", code, checkpoint, "--beam", "1"]
+    done = subprocess.run(run, input="abc\n\na\n", capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = nmt_cli.load(checkpoint, device="cpu", beam=1).translate(["abc", "", "a"])
+    assert done.stdout.split("\n")[:-1] == expected
 
 
 def test_the_package_that_is_missing_is_named(

@@ -14,8 +14,8 @@ import pytest
 import nmt_cli
 from nmt_cli.annexes.exchange.ctranslate2 import writing as converter
 from nmt_cli.annexes.exchange.export.writing import write_export
-from nmt_cli.checkpoint import load_model
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.weights import load_model
 
 LINES = ["abcdefgh" * 3, "hgf", "", "a", "bad cab", "xyz"]
 

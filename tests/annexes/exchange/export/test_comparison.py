@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from nmt_cli.annexes.exchange.export.comparison import TOLERANCE, Comparison
-from nmt_cli.checkpoint import load_model
 from nmt_cli.errors import CheckpointError
+from nmt_cli.weights import load_model
 
 
 @pytest.fixture(scope="module")

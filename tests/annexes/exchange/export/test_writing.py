@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from nmt_cli.annexes.exchange.export import formats
+from nmt_cli.annexes.exchange.export.formats import fingerprint_of, record_of
 from nmt_cli.annexes.exchange.export.writing import (
     LINES,
-    fingerprint_of,
-    record_of,
     sample_lines,
     write_export,
 )

@@ -9,6 +9,7 @@ import pytest
 
 import nmt_cli
 from nmt_cli import checkpoint
+from nmt_cli.weights import load_model, load_weights
 
 Run = Callable[..., tuple[int, str, str]]
 LINES = ["abc", "hgfedcba", "a", "bad ace"]
@@ -20,7 +21,7 @@ def marian(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     from nmt_cli.annexes.exchange.marian import writing
 
     folder = tmp_path_factory.mktemp("marian")
-    writing.export(*checkpoint.load_model(tiny_checkpoint), ["abc"], folder)
+    writing.export(*load_model(tiny_checkpoint), ["abc"], folder)
     return folder
 
 
@@ -82,7 +83,7 @@ def test_it_is_fine_tuned_on_data_prepared_with_its_vocabulary(
     trained = checkpoint.locate(run)
     sections = checkpoint.read_contents(trained).sections["model"]
     assert sections["attention_biases"] is sections["output_bias"] is True
-    before, after = checkpoint.load_weights(model), checkpoint.load_weights(trained)
+    before, after = load_weights(model), load_weights(trained)
     assert before.keys() == after.keys()
     assert not before["output_bias"].equal(after["output_bias"])
 

@@ -22,6 +22,7 @@ from nmt_cli.annexes.exchange.importing.options import ImportOptions
 from nmt_cli.annexes.exchange.marian import reading, writing
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
+from nmt_cli.weights import load_model, save_checkpoint, weights_of
 
 Text = list[tuple[str, str]]
 CODES = [">>deu<<", ">>fra<<"]
@@ -137,7 +138,7 @@ def marian(
 def imported(marian: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint."""
     folder, imported_model = tmp_path_factory.mktemp("imported") / "checkpoint", read(marian)
-    checkpoint.save(folder, imported_model.contents, imported_model.weights, imported_model.task)
+    save_checkpoint(folder, imported_model.contents, imported_model.weights, imported_model.task)
     return folder
 
 
@@ -180,7 +181,7 @@ def test_the_ids_are_those_of_the_tokenizer(
 @torch.inference_mode()
 def test_a_batch_has_the_same_log_probabilities(marian: Path, imported: Path, text: Text) -> None:
     """BOS, which Marian's vocabulary does not have, takes no probability from the others."""
-    model, task = checkpoint.load_model(imported)
+    model, task = load_model(imported)
     tokenizer = AutoTokenizer.from_pretrained(marian)
     their_model = AutoModelForSeq2SeqLM.from_pretrained(marian)
     sources, targets = (list(side) for side in zip(*text[:4], ("Old.", "Alt."), strict=True))
@@ -236,12 +237,12 @@ def test_translations_are_the_same(marian: Path, imported: Path, text: Text, bea
 def test_an_export_of_it_is_the_same_model_again(
     imported: Path, text: Text, odd_lines: list[str], tmp_path: Path
 ) -> None:
-    model, task = checkpoint.load_model(imported)
+    model, task = load_model(imported)
     writing.export(model, task, odd_lines[:2], tmp_path)
     imported_again = read(tmp_path)
     assert imported_again.contents.source_vocabulary_size == task.source_vocabulary_size
     assert imported_again.task.difference(task) is None
-    weights = checkpoint.weights_of(model)
+    weights = weights_of(model)
     assert weights.keys() == imported_again.weights.keys()
     assert all(
         torch.equal(weights[name], weight) for name, weight in imported_again.weights.items()
@@ -260,10 +261,10 @@ def test_an_exported_model_comes_back(
     (tmp_path / "export").mkdir()
     writing.export(model, task, odd_lines[:2], tmp_path / "export")
     imported_again = read(tmp_path / "export")
-    checkpoint.save(
+    save_checkpoint(
         tmp_path / "back", imported_again.contents, imported_again.weights, imported_again.task
     )
-    again, its_task = checkpoint.load_model(tmp_path / "back")
+    again, its_task = load_model(tmp_path / "back")
     assert its_task.difference(task) == "--normalization"  # which its SentencePiece models do
     assert [its_task.encode_source(line) for line in odd_lines] == [
         task.encode_source(line) for line in odd_lines

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from nmt_cli import checkpoint
 from nmt_cli.layers.embedding import sinusoids
+from nmt_cli.weights import load_weights
 
 TINY = Path(__file__).parent / "tiny"
 EXAMPLES = json.loads((TINY / "expected.json").read_text("utf-8"))
@@ -80,8 +81,7 @@ def test_it_is_fine_tuned(nmt: Run, changed: Callable[..., Path], tmp_path: Path
     )
     assert code == 0, err
     before, after = (
-        checkpoint.load_weights(path)
-        for path in (tmp_path / "imported", checkpoint.locate(tmp_path / "run"))
+        load_weights(path) for path in (tmp_path / "imported", checkpoint.locate(tmp_path / "run"))
     )
     assert before.keys() == after.keys()
     assert not before["separate_output"].equal(after["separate_output"])

@@ -18,6 +18,7 @@ from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.fast.cuda import replay
 from nmt_cli.fast.cuda.device import Fast as OnGPU
 from nmt_cli.fast.cuda.gradients import ReplayedGradients
+from nmt_cli.weights import load_weights
 
 CPU = torch.device("cpu")
 
@@ -100,8 +101,7 @@ def test_replayed_updates_are_those_of_the_trainer(
     assert change.replays == 12
     assert sum(graph.replays for graph in micro_batches) == 24 > 2 * len(micro_batches)
     eager, replayed = (
-        checkpoint.load_weights(checkpoint.locate(tmp_path / name))
-        for name in ("eager", "replayed")
+        load_weights(checkpoint.locate(tmp_path / name)) for name in ("eager", "replayed")
     )
     assert all(torch.equal(replayed[name], weight) for name, weight in eager.items())
 
