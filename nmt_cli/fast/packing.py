@@ -29,6 +29,8 @@ class Packing:
     """Where the n real tokens of a batch [B, T] are: among its places, and as N rows."""
 
     places: Tensor  # [n] the place of each real token among all B * T
+    padding_places: Tensor  # [B * T - n] the others
+    rows: Tensor  # [B * T] the row of each place, and any row for padding
     positions: Tensor  # [N] the position of each row in its sentence, and 0 in the filler
     shape: tuple[int, int]  # B and T
 
@@ -39,9 +41,12 @@ class Packing:
         The number of rows is a multiple of `multiple`. On a GPU, the host waits.
         """
         B, T = real.shape
-        places = real.flatten().nonzero().squeeze(1)  # [n]
-        rows = -(-len(places) // multiple) * multiple
-        return cls(places, _with_filler(places % T, rows), (B, T))
+        real = real.flatten()
+        places = real.nonzero().squeeze(1)  # [n]
+        padding_places = (~real).nonzero().squeeze(1)
+        rows = (real.cumsum(0) - 1).clamp(min=0)
+        N = -(-len(places) // multiple) * multiple
+        return cls(places, padding_places, rows, _with_filler(places % T, N), (B, T))
 
     @property
     def full(self) -> bool:
@@ -55,8 +60,8 @@ class Packing:
     def padding(self) -> Tensor:
         """[B, T], True where there is no token."""
         B, T = self.shape
-        padding = torch.ones(B * T, dtype=torch.bool, device=self.places.device)
-        return padding.index_fill(0, self.places, 0).view(B, T)
+        padding = torch.zeros(B * T, dtype=torch.bool, device=self.places.device)
+        return padding.index_fill(0, self.padding_places, 1).view(B, T)
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [N, ...], with zeros as filler."""
@@ -93,9 +98,9 @@ class Packing:
 
     def _to_places(self, rows: Tensor) -> Tensor:
         """[N, width] -> [B * T, width], with zeros for padding."""
-        B, T = self.shape
-        padded = rows.new_zeros(B * T, rows.size(1))
-        return padded.index_copy_(0, self.places, rows[: len(self.places)])
+        # On a CPU, copies from an index are five times as fast as copies to one.
+        padded = rows.index_select(0, self.rows)
+        return padded.index_fill_(0, self.padding_places, 0)
 
 
 @dataclass(frozen=True)
