@@ -33,18 +33,13 @@ from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 FIRST_COLUMNS = 64
 """Columns of a new cache."""
 
-Attention = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""Equation 1 for keys in any order.
 
-[A, H, W, d_k], [A, H, S, d_k], [A, H, S, d_v] and a mask [A * H, W, S] of 0 and -inf -> [A, H, W,
-d_v].
-"""
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Equation 1 for keys in any order.
 
-
-def attend_in_one_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """See `Attention`. The last dimension of the mask must not be expanded.
-
-    On a CPU it is faster than products and a softmax, most of all for few rows.
+    [A, H, W, d_k], [A, H, S, d_k], [A, H, S, d_v] and a mask [A * H, W, S] of 0 and -inf, whose
+    last dimension is not expanded -> [A, H, W, d_v]. On a CPU, products and a softmax would be
+    slower, most of all for few rows.
     """
     if mask.numel() == 1:  # a single 0, which hides nothing
         return F.scaled_dot_product_attention(query, key, value)
@@ -95,7 +90,6 @@ class CachedPast:
 
     step: Step
     cache: Tensor  # keys and values of the layer, [A, H, at least C, d_k + d_v], with the newest
-    attention: Attention
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [N, H, d_k] and [N, H, d_v] -> [N, H, d_v]."""
@@ -107,7 +101,7 @@ class CachedPast:
             return self._over_gathered(kernel, query)
         d_k = query.size(2)
         keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
-        return by_row(self.attention(by_sentence(query, A), keys, values, self.step.mask))
+        return by_row(attend(by_sentence(query, A), keys, values, self.step.mask))
 
     def _over_gathered(self, kernel: Kernel, query: Tensor) -> Tensor:
         """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each as a sequence."""
@@ -127,13 +121,12 @@ class CachedPast:
 class CachedSource:
     """The layout of attention from the newest positions to their sentences in the source."""
 
-    mask: Tensor  # as in `Attention`
-    attention: Attention
+    mask: Tensor  # as in `attend`
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [A, H, S, d_k] and [A, H, S, d_v] -> [N, H, d_v]."""
         A = len(key)
-        return by_row(self.attention(by_sentence(query, A), key, value, self.mask))
+        return by_row(attend(by_sentence(query, A), key, value, self.mask))
 
 
 def frozen_heads(self: Any, x: Tensor, letters: str) -> list[Tensor]:
@@ -231,7 +224,6 @@ class FrozenTransformer:
 
     Args:
         dtype: of the matrix products with weights, float32, bfloat16 or int8.
-        attention: the function that computes attention to caches.
         activations: the type of all else, but the log-probabilities are float32.
 
     Raises:
@@ -242,7 +234,6 @@ class FrozenTransformer:
         self,
         model: Transformer,
         dtype: str = "float32",
-        attention: Attention = attend_in_one_kernel,
         activations: torch.dtype = torch.float32,
     ) -> None:
         self.vocabulary_size = model.vocabulary_size
@@ -251,7 +242,6 @@ class FrozenTransformer:
         self.has_constant_shapes = full and all_frozen(model)
         self._output = frozen_linear(model.output_weight, model.output_bias, dtype)
         self._model = _evaluated(model, activations)
-        self._attention = attention
         self._d_k, _ = self._model.config.head_widths()
         self._cross_attentions = [layer.cross_attention for layer in self._model.decoder]
         for layer in [*self._model.encoder, *self._model.decoder]:
@@ -289,9 +279,9 @@ class FrozenTransformer:
             source_mask = x.new_zeros(1, 1, 1)
         else:
             source_mask = state.source_mask.flatten(0, 1)  # [A * H, 1, S]
-        to_source = CachedSource(source_mask, self._attention)
+        to_source = CachedSource(source_mask)
         for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
-            past = CachedPast(step, cache, self._attention)
+            past = CachedPast(step, cache)
             key_and_value = memory.tensor_split((self._d_k,), 3)
             x = layer.forward(x, key_and_value, past, to_source)
         logits = self._output(model.decoder_norm(x))  # [N, V]

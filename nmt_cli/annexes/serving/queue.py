@@ -92,8 +92,10 @@ class TranslationQueue:
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        while ready := [place for place in self._free if place.awaited <= len(self)]:
-            self._free.remove(ready[0])
+        for place in [*self._free]:
+            if place.awaited > len(self):
+                continue
+            self._free.remove(place)
             share = -(-(len(self) + self._running) // self._parallel)  # rounded up
             batch = self._next_batch(min(self._largest, share))
             self._running += len(batch)

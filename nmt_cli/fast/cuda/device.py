@@ -19,7 +19,7 @@ from nmt_cli.fast.cuda.gradients import ReplayedGradients, replayed_change
 from nmt_cli.fast.cuda.graph_search import GraphSearch
 from nmt_cli.fast.cuda.layers import feed_forward, full_attention, sinusoidal_positions
 from nmt_cli.fast.exchange import exchange
-from nmt_cli.fast.inference import FrozenTransformer, all_frozen, attend_in_one_kernel, takes
+from nmt_cli.fast.inference import FrozenTransformer, all_frozen, takes
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
 from nmt_cli.interfaces import Batch, Criterion, Decodable
 from nmt_cli.layers.attention import FullAttention
@@ -64,7 +64,7 @@ class Fast(Plain):
         activations = torch.float32
         if dtype == "bfloat16" and all_frozen(model):
             activations = torch.bfloat16
-        return FrozenTransformer(model, dtype, attend_in_one_kernel, activations)
+        return FrozenTransformer(model, dtype, activations)
 
     def search(self, model: Decodable, search: Callable[..., Any]) -> Callable[..., Any]:
         """See `Plain`."""
