@@ -9,6 +9,7 @@ import atexit
 import errno
 import gc
 import importlib
+import operator
 import os
 import re
 import signal
@@ -113,7 +114,7 @@ def command_names() -> list[str]:
 
 def load_command(name: str) -> Command:
     module, attribute = place_of(name)
-    command: Command = getattr(importlib.import_module(module), attribute)
+    command: Command = operator.attrgetter(attribute)(importlib.import_module(module))
     return command
 
 

@@ -100,7 +100,9 @@ def orthogonalised(matrices: Tensor) -> Tensor:
         matrices = matrices.mT
     x = matrices
     # bfloat16 suffices. A CPU without it takes 30 times as long.
-    if x.device.type != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    on_gpu = x.device.type != "cpu"
+    if on_gpu or (has_onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         x = x.bfloat16()
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     a, b, c = COEFFICIENTS

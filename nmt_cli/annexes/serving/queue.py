@@ -13,6 +13,7 @@ from typing import NamedTuple
 from nmt_cli.decoding.outputs import Translation
 
 WAIT = 0.1  # of the time of a batch, for the next texts of its clients
+LONGEST_WAIT = 0.05  # seconds
 
 
 class Waiting(NamedTuple):
@@ -38,10 +39,10 @@ class TranslationQueue:
 
     A batch starts as soon as one of the `parallel` places is free, with its share of all texts.
     Clients that get their answers send their next texts one after the other, so a place waits for
-    as many texts as it has translated, at most for the share `WAIT` of the time that they took. A
-    single text never waits. Requests take turns, so a long one does not keep a short one waiting.
-    A request that is cancelled takes its texts out of the queue. A batch cannot be stopped, so its
-    size is bounded.
+    as many texts as it has translated, at most for the share `WAIT` of the time that they took and
+    `LONGEST_WAIT`. After a single text it does not wait. Requests take turns, so a long one does
+    not keep a short one waiting. A request that is cancelled takes its texts out of the queue. A
+    batch cannot be stopped, so its size is bounded.
 
     Args:
         translate: returns an answer for each text, in order. It is called in a thread.
@@ -126,7 +127,8 @@ class TranslationQueue:
         self._running -= len(batch)
         place = Place(awaited=len(batch))
         self._free.append(place)
-        loop.call_later(WAIT * (loop.time() - began), self._wait_no_more, place)
+        seconds = min(WAIT * (loop.time() - began), LONGEST_WAIT)
+        loop.call_later(seconds, self._wait_no_more, place)
         self._start()
         error = work.exception()
         for number, (_, answer) in enumerate(batch):

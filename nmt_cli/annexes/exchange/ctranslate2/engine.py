@@ -20,7 +20,7 @@ from nmt_cli.cores import Sizes, available_cores
 from nmt_cli.decoding.around import flags_of
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
-from nmt_cli.errors import NmtError, UsageError, command_line, environment_number, gpu_called, shown
+from nmt_cli.errors import NmtError, UsageError, command_line, gpu_called, shown
 from nmt_cli.files.staging import alone
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis
 from nmt_cli.registry import component_of
@@ -49,6 +49,9 @@ def load(loading: Loading) -> CTranslate2Engine:
     if len(loading.checkpoints) != 1:
         raise UsageError("CTranslate2 cannot be used with an ensemble: give one checkpoint")
     gpu = gpu_called(loading.device, ctranslate2.get_cuda_device_count())
+    if gpu is not None:
+        import torch  # noqa: F401  # loads the libraries of CUDA that CTranslate2 needs
+
     (path,) = loading.checkpoints
     folder = path
     if record_of(path).get("format") != FORMAT:
@@ -56,8 +59,10 @@ def load(loading: Loading) -> CTranslate2Engine:
     task = checkpoint.load_task(folder / checkpoint.TASK)
     threads = loading.workers
     if threads is None and gpu is None:
-        cores = available_cores()
-        threads = min(cores, environment_number("OMP_NUM_THREADS", cores))
+        threads = available_cores()
+        limit, *_ = os.environ.get("OMP_NUM_THREADS", "").split(",")  # a list for nested levels
+        if limit.isdecimal():
+            threads = min(threads, int(limit))
     dtype = loading.dtype
     if dtype == "auto":
         dtype = "float32"
