@@ -79,11 +79,12 @@ def test_the_tokenizer_gives_the_same_ids(
 
 
 def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text) -> None:
-    """Without a length penalty, whose formula is another one there."""
+    """Without a length penalty, whose formula is another one there. They search on, too."""
     model, task, folder = exported
     lines = [source for source, _ in text[:20]]
     translator = Translator(OwnEngine(task, model.decodable("float32"), CPU, [model]))
-    our_outputs = list(translator.translate(lines, beam=4, alpha=0.0, max_length_offset=98))
+    options = {"beam": 4, "alpha": 0.0, "max_length_offset": 98, "exact_stopping": True}
+    our_outputs = translator.translate(lines, **options)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     their_model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     batch = tokenizer(lines, padding=True, return_tensors="pt")
