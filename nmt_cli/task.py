@@ -35,6 +35,7 @@ class Task(ABC):
     name: ClassVar[str]
     default_beam: ClassVar[int] = 4  # section 6.1
     default_alpha: ClassVar[float] = 0.6
+    default_exact_stopping: ClassVar[bool] = False
     presets: ClassVar[Sequence[str]] = ()
     """Presets for corpora of different sizes, the largest model first."""
     measures: ClassVar[Sequence[str]] = ()

@@ -38,10 +38,11 @@ class SearchOptions:
         minimum=1,
     )
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
-    exact_stopping: bool = option(
-        False,
+    exact_stopping: bool | None = option(
+        None,
         "Search on until no hypothesis can beat the outputs, as the paper's authors do. Else a "
-        "sentence ends when as many hypotheses as the beam have ended, which is faster.",
+        "sentence ends when as many hypotheses as the beam have ended, which is faster. "
+        "[default: the task's, off for translation]",
     )
     unknown: bool = False  # allow the unknown word in outputs
     early_termination: bool = True  # end sentences before their limits
@@ -56,6 +57,7 @@ class SearchSettings(SearchOptions):
 
     beam: int = 4
     alpha: float = 0.6
+    exact_stopping: bool = False
     never_generated: int = 0  # the number of the last ids that outputs do not have
     penalty: Any = None  # a `LengthPenalty` in place of the paper's
     # In place of `beam_search`, called as `run(model, source, requests, settings, constraint)`.
@@ -172,10 +174,9 @@ class TranslateOptions:
         """
         search = self.search
         values = vars(search) | {"never_generated": task.never_generated}
-        if search.beam is None:
-            values["beam"] = task.default_beam
-        if search.alpha is None:
-            values["alpha"] = task.default_alpha
+        for name in ("beam", "alpha", "exact_stopping"):
+            if values[name] is None:
+                values[name] = getattr(task, f"default_{name}")
         settings = SearchSettings(**values)
         for config in self.used("length_penalty"):
             penalty = build(config, alpha=settings.alpha)

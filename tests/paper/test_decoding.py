@@ -35,4 +35,5 @@ def test_output_limit_is_input_plus_50() -> None:
 def test_parsing_s_beam_alpha_and_limit() -> None:
     """Section 6.3: beam 21, alpha 0.3, and input length + 300."""
     assert (ParsingTask.default_beam, ParsingTask.default_alpha) == (21, 0.3)
+    assert ParsingTask.default_exact_stopping
     assert ParsingTask(ParsingConfig()).max_length(40) == 340

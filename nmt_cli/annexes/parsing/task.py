@@ -94,6 +94,7 @@ class ParsingTask(VocabularyTask):
     )
     default_beam = 21  # section 6.3
     default_alpha = 0.3
+    default_exact_stopping = True  # a long tree may be better than the ones that end first
 
     words: Vocabulary  # of the sentences
     trees: TreeSymbols
