@@ -27,7 +27,7 @@ def choose_device(name: str) -> torch.device:
 
     Raises: as `gpu_called`.
     """
-    index = gpu_called(name, torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    index = gpu_called(name, lambda: torch.cuda.is_available() and torch.cuda.device_count())
     if index is None:
         return torch.device("cpu")
     # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its

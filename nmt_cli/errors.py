@@ -12,7 +12,7 @@ import re
 import reprlib
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 PATIENCE = 10.0
@@ -104,21 +104,24 @@ def environment_number(name: str, default: int) -> int:
     return int(text)
 
 
-def gpu_called(name: str, count: int) -> int | None:
+def gpu_called(name: str, gpus: Callable[[], int]) -> int | None:
     """Return the number of the GPU called `auto`, `cuda` or `cuda:N`, or None for the CPU.
 
     `cuda` is the GPU of this rank. `auto` is the same, or `cpu` if there is none.
 
     Args:
-        count: of the GPUs that the process sees.
+        gpus: returns the number of GPUs that the process sees. It is not called for `cpu`.
 
     Raises:
         UsageError: the name is none of these, or there is no such GPU.
     """
-    if name == "auto":
-        name = "cuda" if count else "cpu"
     if name == "cpu":
         return None
+    count = gpus()
+    if name == "auto":
+        if count == 0:
+            return None
+        name = "cuda"
     if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdecimal()):
         raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {shown(name)}")
     index = int(name[5:]) if ":" in name else environment_number("LOCAL_RANK", 0)

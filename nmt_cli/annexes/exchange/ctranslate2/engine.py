@@ -48,7 +48,7 @@ def load(loading: Loading) -> CTranslate2Engine:
     """
     if len(loading.checkpoints) != 1:
         raise UsageError("CTranslate2 cannot be used with an ensemble: give one checkpoint")
-    gpu = gpu_called(loading.device, ctranslate2.get_cuda_device_count())
+    gpu = gpu_called(loading.device, ctranslate2.get_cuda_device_count)
     if gpu is not None:
         import torch  # noqa: F401  # loads the libraries of CUDA that CTranslate2 needs
 
