@@ -18,9 +18,6 @@ from torch import Tensor
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.sublayer import ACTIVATIONS
 
-SMALL = 1 << 18
-"""Elements of an int8 matrix up to which a product without packing is faster for each call."""
-
 WIDE = 4096
 """Outputs of an int8 matrix from which oneDNN is faster than FBGEMM, with VNNI. With AMX it always
 is."""
@@ -90,35 +87,29 @@ def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation:
 
 
 def _int8(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
-    # Without VNNI, FBGEMM adds pairs of products in 16 bits. Activations of 7 bits cannot overflow.
-    vnni = torch.cpu._is_vnni_supported()
-    zero = 128 if vnni else 64
-    # A tensor, as PyTorch would make number * (1 / tensor) of number / tensor, and round twice.
-    levels = torch.tensor(zero - 1.0)
     scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     integers = (weight / scales[:, None]).round().to(torch.int8)
-    if vnni and weight.numel() <= SMALL:  # `_int_mm` takes activations of 8 bits only
-        multiply = _small_int8(integers, scales / levels)
-    else:
-        multiply = _large_int8(integers, scales / levels, zero)
+    multiply = _by_integers(integers, scales)
 
     def product(x: Tensor) -> Tensor:
         # A row of zeros gives NaN below, and zeros again when it is multiplied by 0 at the end.
         largest = x.abs().amax(dim=1, keepdim=True)  # [M, 1]
-        y = multiply((x * (levels / largest)).round_())
+        y = multiply(x / largest)
         y = y.mul_(largest) if bias is None else torch.addcmul(bias, y, largest)
         return _activated(y, activation)
 
     return product
 
 
-def _small_int8(integers: Tensor, scales: Tensor) -> Product:
-    """Return x -> x integers^T * scales for x [M, inputs] of whole numbers."""
-    return lambda x: torch._int_mm(x.to(torch.int8), integers.T) * scales
+def _by_integers(integers: Tensor, scales: Tensor) -> Product:
+    """Return x -> x (integers * scales)^T for x [M, inputs] from -1 to 1, which is rounded.
 
-
-def _large_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
-    """As `_small_int8`, by FBGEMM or oneDNN, which take unsigned integers: x is moved by `zero`."""
+    FBGEMM and oneDNN take unsigned integers of x, which are moved by `zero`.
+    """
+    # Without VNNI, FBGEMM adds pairs of products in 16 bits. Activations of 7 bits cannot overflow.
+    vnni = torch.cpu._is_vnni_supported()
+    zero = 128 if vnni else 64
+    level = 1 / (zero - 1)
     points = torch.zeros(len(integers), dtype=torch.long)
     # torch 2.13 warns that such tensors will be replaced. FBGEMM takes no others.
     with warnings.catch_warnings(action="ignore"):
@@ -130,10 +121,10 @@ def _large_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
         # PyTorch asks `weight`, which is no tensor, for a method in place of the operation. That
         # takes as long as a product of a few rows.
         with torch._C.DisableTorchFunction():
-            return operation(x, 1.0, zero, weight)
+            return operation(x, level, zero, weight)
 
     amx, wide = torch.cpu._is_amx_tile_supported(), len(integers) >= WIDE
-    if not amx and not (wide and torch.cpu._is_vnni_supported()):
+    if not amx and not (wide and vnni):
         return linear
     few = FEW if wide else 64
     packed = torch.ops.onednn.qlinear_prepack(integers, None)
@@ -143,9 +134,9 @@ def _large_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
     def multiply(x: Tensor) -> Tensor:
         if len(x) <= few:
             return linear(x)
-        moved = x.add_(zero).to(torch.uint8)
+        moved = x.mul_(zero - 1).round_().add_(zero).to(torch.uint8)
         return onednn(
-            moved, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            moved, level, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
 
     return multiply
