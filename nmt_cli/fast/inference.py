@@ -34,18 +34,14 @@ FIRST_COLUMNS = 64
 """Columns of a new cache."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Equation 1 for keys in any order.
 
-    [A, H, W, d_k], [A, H, S, d_k], [A, H, S, d_v] and a mask [A * H, W, S] of 0 and -inf, whose
+    [A, H, W, d_k], [A, H, S, d_k], [A, H, S, d_v] and a mask [A, 1, W or 1, S] of 0 and -inf, whose
     last dimension is not expanded -> [A, H, W, d_v]. On a CPU, products and a softmax would be
     slower, most of all for few rows.
     """
-    if mask.numel() == 1:  # a single 0, which hides nothing
-        return F.scaled_dot_product_attention(query, key, value)
-    H = query.size(1)
-    of_heads = mask.view(-1, H, *mask.shape[1:])  # [A, H, W, S]
-    return F.scaled_dot_product_attention(query, key, value, of_heads)
+    return F.scaled_dot_product_attention(query, key, value, mask)
 
 
 class Step:
@@ -62,19 +58,14 @@ class Step:
     def __init__(
         self,
         columns: Tensor,
-        heads: int,
         position: Tensor,
         newest: slice | Tensor,
         alone: bool = False,
     ) -> None:
-        A, W, C = columns.shape
         self.columns = columns
         self.position = position
         self.newest = newest
-        if alone:
-            self.mask = columns[:1, :, :1]  # a single 0
-        else:
-            self.mask = columns[:, None].expand(A, heads, W, C).flatten(0, 1)  # [A * H, W, C]
+        self.mask = None if alone else columns[:, None]  # [A, 1, W, C]
 
     @cached_property
     def past(self) -> Tensor:
@@ -121,7 +112,7 @@ class CachedPast:
 class CachedSource:
     """The layout of attention from the newest positions to their sentences in the source."""
 
-    mask: Tensor  # as in `attend`
+    mask: Tensor | None  # as in `attend`
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [A, H, S, d_k] and [A, H, S, d_v] -> [N, H, d_v]."""
@@ -154,7 +145,7 @@ class TransformerState:
     """The state of the decoder between two steps. `select` and the next step use it up."""
 
     source: list[Tensor]  # of each layer: keys and values [A, H, S, d_k + d_v]
-    source_mask: Tensor | None  # [A, H, 1, S], -inf at padding, or None without padding
+    source_mask: Tensor | None  # [A, 1, 1, S], -inf at padding, or None without padding
     target: list[Tensor]  # of each layer: keys and values [A, H, at least C, d_k + d_v]
     mask: Tensor  # [A, W, C], 0 at the columns of a hypothesis' own past and -inf at the others
     newest: Tensor  # [W, W], the mask of the newest position
@@ -184,7 +175,6 @@ class TransformerState:
         self.length += 1
         step = Step(
             self.mask,
-            heads=self.target[0].size(1),
             position=torch.full((1,), position, device=self.mask.device),
             newest=slice(C, C + W),
             alone=W == 1 and self.length == C + W,
@@ -260,7 +250,7 @@ class FrozenTransformer:
         source_mask = None
         if not sources.full:
             mask = caches[0].new_zeros(B, S).masked_fill_(sources.padding(), -torch.inf)
-            source_mask = mask[:, None, None].repeat(1, H, 1, 1)  # [B, H, 1, S]
+            source_mask = mask[:, None, None]  # [B, 1, 1, S]
         return TransformerState(
             source=caches,
             source_mask=source_mask,
@@ -275,11 +265,7 @@ class FrozenTransformer:
         model = self._model
         encoding, step = state.extend(model.target_positions)
         x = model.target_embedding(tokens) + encoding  # [N, d_model]
-        if state.source_mask is None:
-            source_mask = x.new_zeros(1, 1, 1)
-        else:
-            source_mask = state.source_mask.flatten(0, 1)  # [A * H, 1, S]
-        to_source = CachedSource(source_mask)
+        to_source = CachedSource(state.source_mask)
         for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
             past = CachedPast(step, cache)
             key_and_value = memory.tensor_split((self._d_k,), 3)

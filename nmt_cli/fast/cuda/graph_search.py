@@ -295,7 +295,7 @@ class FixedState(TransformerState):
         self.mask[:, :, columns] = self.newest
         self.now += 1
         seen = self.mask[:, :, : self.columns]
-        step = Step(seen, heads=self.source[0].size(1), position=position, newest=columns)
+        step = Step(seen, position=position, newest=columns)
         return self.encodings[position], step
 
 
