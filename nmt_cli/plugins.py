@@ -7,6 +7,7 @@ that need PyTorch are imported when they are first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nmt_cli.decoding.length_penalty import LengthPenalty
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch, Criterion, Loss
 from nmt_cli.presets import preset
@@ -17,7 +18,6 @@ from nmt_cli.training.observers import Observer
 if TYPE_CHECKING:
     from nmt_cli.data.sentences import Sentences
     from nmt_cli.decoding.around import Around
-    from nmt_cli.decoding.beam_search import LengthPenalty
     from nmt_cli.decoding.constraints import Rule
     from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
     from nmt_cli.layers.dropout import Dropout
@@ -62,7 +62,6 @@ __all__ = [
 _WITH_TORCH = (
     "data.sentences",
     "decoding.around",
-    "decoding.beam_search",
     "decoding.constraints",
     "layers.attention",
     "layers.dropout",

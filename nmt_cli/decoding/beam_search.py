@@ -25,33 +25,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.decoding.choice import topk
+from nmt_cli.decoding.length_penalty import LengthPenalty
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, DecoderState, Hypothesis
-
-
-def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """((5 + |Y|) / 6)^alpha, the divisor of a log-probability (Wu et al. 2016, eq. 14)."""
-    return ((5.0 + length) / 6.0) ** alpha
-
-
-@dataclass(frozen=True)
-class LengthPenalty:
-    """Scores that compare outputs of different lengths. A subclass may have others."""
-
-    alpha: float
-
-    def score(self, log_probability: Tensor, length: Tensor) -> Tensor:
-        """Return the scores of outputs. `length` includes EOS and broadcasts."""
-        return log_probability / length_penalty(length, self.alpha)
-
-    def bound(self, log_probability: Tensor, longest: Tensor) -> Tensor:
-        """Return a score that no continuation exceeds up to the length `longest`.
-
-        The log-probability of a hypothesis only falls, and the paper's penalty is greatest
-        at the limit.
-        """
-        return self.score(log_probability, longest)
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.decoding.beam_search import length_penalty
+from nmt_cli.decoding.length_penalty import length_penalty
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 

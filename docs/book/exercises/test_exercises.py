@@ -18,6 +18,7 @@ from nmt_cli import registry
 from nmt_cli.criteria.label_smoothed_cross_entropy import smoothed_cross_entropy
 from nmt_cli.data.batching import collate
 from nmt_cli.decoding import beam_search
+from nmt_cli.decoding.length_penalty import length_penalty
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.interfaces import BOS, EOS
 from nmt_cli.layers.attention import AttentionMask, FullAttention
@@ -166,8 +167,8 @@ def test_dropout() -> None:
 
 @pytest.mark.parametrize(("length", "alpha"), [(1, 0.6), (20, 0.6), (20, 1.0), (20, 0.0)])
 def test_length_penalty(length: int, alpha: float) -> None:
-    expected = beam_search.length_penalty(torch.tensor(length), alpha)
-    assert answers.length_penalty(length, alpha) == pytest.approx(float(expected))
+    expected = length_penalty(length, alpha)
+    assert answers.length_penalty(length, alpha) == pytest.approx(expected)
 
 
 def test_greedy() -> None:

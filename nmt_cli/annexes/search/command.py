@@ -171,7 +171,7 @@ def _model(
     import torch
 
     from nmt_cli.annexes.search.scoring import score_targets
-    from nmt_cli.decoding.beam_search import length_penalty
+    from nmt_cli.decoding.length_penalty import length_penalty
     from nmt_cli.decoding.loading import load_translator
 
     translator = load_translator([path], device=options.device, say=options.note)

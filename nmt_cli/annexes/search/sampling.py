@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.annexes.search.settings import SamplingConfig
-from nmt_cli.decoding.beam_search import LengthPenalty, check_probabilities, restrict
+from nmt_cli.decoding.beam_search import check_probabilities, restrict
 from nmt_cli.decoding.choice import drawn, topk
 from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.length_penalty import LengthPenalty
 from nmt_cli.decoding.options import SearchOptions, SearchSettings
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from stepping import token_log_probabilities
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import LengthPenalty, beam_search
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.length_penalty import LengthPenalty
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Hypothesis

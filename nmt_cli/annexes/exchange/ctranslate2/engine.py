@@ -19,6 +19,7 @@ from nmt_cli.annexes.exchange.export.formats import fingerprint_of, record_of
 from nmt_cli.cores import Sizes, available_cores
 from nmt_cli.decoding.around import flags_of
 from nmt_cli.decoding.engine import Loading, Request
+from nmt_cli.decoding.length_penalty import length_penalty
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.errors import NmtError, UsageError, command_line, gpu_called, shown
 from nmt_cli.files.staging import alone
@@ -299,7 +300,7 @@ class CTranslate2Engine:
         for words, score in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._ids[word] for word in words]
             length = len(ids)
-            score = score * length**search.alpha / _penalty(length, search.alpha)
+            score = score * length**search.alpha / length_penalty(length, search.alpha)
             if ids[-1] == EOS and length <= request.limit + 1:
                 outputs.append(_Output(ids[:-1], True, score))
             else:
@@ -323,7 +324,7 @@ class CTranslate2Engine:
             if not output.ended:
                 token_scores = token_scores[:-1]  # without EOS
             output.token_scores = token_scores
-            output.score = math.fsum(token_scores) / _penalty(len(token_scores), alpha)
+            output.score = math.fsum(token_scores) / length_penalty(len(token_scores), alpha)
         for row in rows:
             row.sort(key=_Output.order)
 
@@ -334,11 +335,6 @@ class CTranslate2Engine:
 
 def _words(tokens: Sequence[str], ids: Ids) -> list[str]:
     return [tokens[i] for i in ids]
-
-
-def _penalty(length: int, alpha: float) -> float:
-    """`beam_search.length_penalty` of a number, without torch."""
-    return math.pow((5.0 + length) / 6.0, alpha)
 
 
 @contextmanager

@@ -16,8 +16,8 @@ import torch
 import nmt_cli
 from nmt_cli.annexes.exchange.ctranslate2.engine import CTranslate2Engine
 from nmt_cli.annexes.search.scoring import token_log_probabilities
-from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.length_penalty import length_penalty
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.translator import Translator
