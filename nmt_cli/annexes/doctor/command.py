@@ -27,19 +27,37 @@ class DoctorOptions(RunOptions):
     price: float | None = option(
         None, "Price of a device for an hour, for the cost of the run.", minimum=0
     )
+    translate: int | None = option(
+        None,
+        "Measure the translation of N lines, with a checkpoint in the place of DATA.",
+        minimum=1,
+        metavar="N",
+    )
+    input: Path | None = option(
+        None, "Text like that of --translate. [default: random words]", metavar="FILE"
+    )
     as_json: bool = option(False, "Print JSON.", names=("--json",))
 
 
 def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
     # Not at the top: it imports torch, which help must not.
-    from nmt_cli.annexes.doctor.examination import examine
+    from nmt_cli.annexes.doctor.examination import examine, show
 
-    examine(options, flags, options.price, options.as_json)
+    if options.translate is None:
+        examine(options, flags, options.price, options.as_json)
+        return
+    from nmt_cli.annexes.doctor.translation import translation
+
+    checkpoints = [Path(checkpoint) for checkpoint in options.data]
+    device = flags.get("device", "auto")
+    check = translation(checkpoints, device, options.translate, options.input, options.price)
+    show([check], options.as_json)
 
 
 EXAMPLES = [
     "nmt doctor --out runs",
     "nmt doctor data --preset transformer_base --out runs --price 2.5",
+    "nmt doctor run --translate 200000 --input text.en --price 2.5",
 ]
 command = Command(DoctorOptions, doctor, component_flags, EXAMPLES, needs_arguments=False)
 HINTS = {"train": {"verify-resume": "use `nmt doctor DATA`"}}  # a flag of earlier versions

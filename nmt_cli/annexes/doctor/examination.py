@@ -27,7 +27,7 @@ from nmt_cli.errors import TrainingError, UsageError, environment_number, main_r
 from nmt_cli.streams import say
 from nmt_cli.training.memory import fits, largest
 from nmt_cli.training.messages import parameters_of
-from nmt_cli.training.reporter import duration, table
+from nmt_cli.training.reporter import table
 from nmt_cli.training.run import Run
 from nmt_cli.training.settings import RunOptions
 from nmt_cli.training.start import configuration, prepare_torch, run_of
@@ -186,16 +186,8 @@ def seconds_of_update(run: Run, count: int) -> float:
 
 def projection(steps: int, update: float, ranks: int, price: float | None) -> Check:
     """Project a run from the seconds of an update."""
-    hours = steps * update / 3600
-    device_hours = ranks * hours
-    figures = {"update_seconds": update, "hours": hours, "device_hours": device_hours}
-    value = f"{steps:,} steps of {update:.2g} s: {duration(3600 * hours)}"
-    value += f", {device_hours:.3g} device-hours"
-    if price is not None:
-        cost = price * device_hours
-        figures["cost"] = cost
-        value += f", cost {cost:,.2f}"
-    return Check("run", value, figures=figures)
+    value = f"{steps:,} steps of {update:.2g} s"
+    return machine.projected("run", value, steps * update, ranks, price, update_seconds=update)
 
 
 def show(checks: Sequence[Check], as_json: bool) -> None:

@@ -23,6 +23,7 @@ from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.files.durable import new_file, write_all
 from nmt_cli.files.staging import try_lock
 from nmt_cli.training.costs import measured_rate
+from nmt_cli.training.reporter import duration
 
 HERE = f"rank {os.environ.get('RANK') or 0} on {socket.gethostname()}"
 SAMPLE = 128 << 20  # bytes that are written
@@ -44,6 +45,21 @@ class Check:
         if self.stops:
             return "problem"
         return "warning" if self.remedy else "ok"
+
+
+def projected(
+    name: str, value: str, seconds: float, ranks: int, price: float | None, **figures: float
+) -> Check:
+    """Return how long the ranks take, and what their hours cost."""
+    hours = seconds / 3600
+    device_hours = ranks * hours
+    figures |= {"hours": hours, "device_hours": device_hours}
+    value += f": {duration(seconds)}, {device_hours:.3g} device-hours"
+    if price is not None:
+        cost = price * device_hours
+        figures["cost"] = cost
+        value += f", cost {cost:,.2f}"
+    return Check(name, value, figures=figures)
 
 
 def devices(world: World, precision: str) -> Check:
