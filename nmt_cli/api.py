@@ -41,7 +41,7 @@ def load(
 
     Args:
         device: auto, cpu, cuda or cuda:N.
-        dtype: of the matrix products: auto (float32), float32, bfloat16 or int8.
+        dtype: of the matrix products: auto (float32 on a CPU), float32, bfloat16, float16 or int8.
         engine: the program that searches: nmt, or one that is installed beside it.
         options: of `Translator.translate`, where a call does not give them.
 

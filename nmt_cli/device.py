@@ -96,7 +96,7 @@ class Plain:
 
         Args:
             model: in evaluation mode.
-            dtype: of the products with weights: float32, bfloat16 or int8.
+            dtype: of the products with weights: float32, bfloat16, float16 or int8.
 
         Raises:
             UsageError: the model or the device does not have this `dtype`.

@@ -83,7 +83,7 @@ class Model(nn.Module, ABC):
         """Return the model for decoding, with the weights that it has now.
 
         Args:
-            dtype: of products with weights, float32, bfloat16 or int8.
+            dtype: of products with weights, float32, bfloat16, float16 or int8.
 
         Raises:
             UsageError: the model or its device cannot use this `dtype`.

@@ -41,8 +41,8 @@ class EngineOptions(CheckpointOptions):
 
     dtype: str = option(
         "auto",
-        "Arithmetic of matrix products. auto is float32, and bfloat16 on GPUs that have it. int8 "
-        "and, on CPUs that have it, bfloat16 are faster, and change some outputs.",
+        "Arithmetic of matrix products. auto is float32 on a CPU, and on GPUs bfloat16 or "
+        "float16. int8 and, on CPUs that have it, bfloat16 are faster, and change some outputs.",
         choices=DTYPES,
     )
     workers: int | None = option(

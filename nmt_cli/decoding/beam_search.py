@@ -319,8 +319,8 @@ def check_probabilities(values: Tensor) -> None:
     """Raise CheckpointError if a probability of a model, or its logarithm, is NaN."""
     if values.isnan().any():
         raise CheckpointError(
-            "the model's probabilities are not numbers (NaN): its weights are damaged, or "
-            "training diverged; use an earlier checkpoint"
+            "the model's probabilities are not numbers (NaN): its weights are damaged, training "
+            "diverged, or float16 overflowed; use an earlier checkpoint or --dtype float32"
         )
 
 

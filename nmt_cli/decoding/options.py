@@ -13,7 +13,7 @@ from nmt_cli.errors import UsageError, nearest
 from nmt_cli.registry import build, component_of, discover, extras, extras_of, group, option
 from nmt_cli.task import Task
 
-DTYPES = ("auto", "float32", "bfloat16", "int8")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 
 
 @dataclass(frozen=True)

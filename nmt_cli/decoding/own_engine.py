@@ -154,6 +154,8 @@ def load(loading: Loading) -> OwnEngine:
     fast(device).prepare_decoding()
     folders = [locate(path, loading.say) for path in loading.checkpoints]
     dtype = fast(device).decoding_dtype() if loading.dtype == "auto" else loading.dtype
+    if dtype == "float16" and device.type == "cpu":
+        raise UsageError("--dtype float16 needs a GPU: use float32 or bfloat16")
     try:
         loaded = [load_model(folder, device) for folder in folders]
         models = [model for model, _ in loaded]

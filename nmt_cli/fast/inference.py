@@ -213,7 +213,7 @@ class FrozenTransformer:
     """A `Decodable` with the weights that `model` has now.
 
     Args:
-        dtype: of the matrix products with weights, float32, bfloat16 or int8.
+        dtype: of the matrix products with weights, float32, bfloat16, float16 or int8.
         activations: the type of all else, but the log-probabilities are float32.
 
     Raises:

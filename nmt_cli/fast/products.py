@@ -26,7 +26,7 @@ FEW = 7
 """Rows of such a product up to which FBGEMM is faster in any case."""
 
 Product = Callable[[Tensor], Tensor]
-"""[M, inputs] -> [M, outputs], of the same type, float32 or bfloat16."""
+"""[M, inputs] -> [M, outputs], of the same type."""
 
 
 def frozen_linear(
@@ -36,7 +36,7 @@ def frozen_linear(
 
     Args:
         weight, bias: [outputs, inputs] and [outputs], which are copied.
-        dtype: float32, bfloat16 or int8.
+        dtype: float32, bfloat16, float16 or int8.
         activation: none, or one of `sublayer.ACTIVATIONS`.
 
     Raises:

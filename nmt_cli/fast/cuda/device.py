@@ -46,6 +46,10 @@ class Fast(Plain):
     tries_memory = True
 
     def precision(self, model: Any, deterministic: bool) -> str:
+        """See `Plain`."""
+        return self.decoding_dtype()
+
+    def decoding_dtype(self) -> str:
         """See `Plain`. float16 where there is no bfloat16."""
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return "bfloat16"
@@ -53,17 +57,13 @@ class Fast(Plain):
             return "float16"
         return "float32"
 
-    def decoding_dtype(self) -> str:
-        """See `Plain`."""
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-
     def decodable(self, model: Model, dtype: str) -> Decodable:
-        """See `Plain`. bfloat16 is the type of all but the log-probabilities."""
+        """See `Plain`. bfloat16 or float16 is the type of all but the log-probabilities."""
         if not takes(model):
             return model.decodable(dtype)
         activations = torch.float32
-        if dtype == "bfloat16" and all_frozen(model):
-            activations = torch.bfloat16
+        if dtype in ("bfloat16", "float16") and all_frozen(model):
+            activations = getattr(torch, dtype)
         return FrozenTransformer(model, dtype, activations)
 
     def search(self, model: Decodable, search: Callable[..., Any]) -> Callable[..., Any]:

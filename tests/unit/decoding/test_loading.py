@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpo
 
 
 @pytest.mark.parametrize("supported", [True, False])
-def test_a_gpu_that_has_bfloat16_computes_in_it(
+def test_a_gpu_computes_in_bfloat16_or_float16(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, supported: bool
 ) -> None:
     read, asked = own_engine.load_model, list[str]()
@@ -42,13 +43,15 @@ def test_a_gpu_that_has_bfloat16_computes_in_it(
         "is_bf16_supported",
         lambda including_emulation: supported or including_emulation,
     )
+    volta = types.SimpleNamespace(major=7)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: volta)
     monkeypatch.setattr(
         own_engine.OwnEngine, "of", lambda task, models, device, dtype, folders: asked.append(dtype)
     )
     for device, dtype in itertools.product(("cuda", "cpu"), ("auto", "float32")):
         said: Any = {"options": TranslateOptions(), "workers": None, "scores": True, "say": print}
         own_engine.load(Loading(checkpoints=[tiny_checkpoint], device=device, dtype=dtype, **said))
-    assert asked == ["bfloat16" if supported else "float32", "float32", "float32", "float32"]
+    assert asked == ["bfloat16" if supported else "float16", "float32", "float32", "float32"]
 
 
 def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
@@ -80,6 +83,11 @@ def test_dtype_reaches_the_products(tiny_checkpoint: Path, dtype: str) -> None:
     )
     assert scores == pytest.approx(expected, rel=0.02)
     assert (scores == expected) == (dtype in ("auto", "float32"))
+
+
+def test_float16_needs_a_gpu(tiny_checkpoint: Path) -> None:
+    with pytest.raises(UsageError, match="--dtype float16 needs a GPU"):
+        nmt_cli.load(tiny_checkpoint, device="cpu", dtype="float16")
 
 
 def test_no_checkpoint(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The precision of training on a GPU, and when layers are compiled."""
+"""The precision of a GPU, and when layers are compiled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def test_a_gpu_uses_the_type_that_it_computes_fast(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    assert Fast(torch.device("cuda", 0)).precision(nn.Module(), deterministic=False) == expected
+    fast = Fast(torch.device("cuda", 0))
+    assert fast.precision(nn.Module(), deterministic=False) == expected
+    assert fast.decoding_dtype() == expected
 
 
 def test_a_criterion_with_outputs_of_its_own_keeps_them(build: Callable[..., Transformer]) -> None:

@@ -303,7 +303,10 @@ def test_memory_that_runs_out_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert search.searches == {}
 
 
-def test_bfloat16_is_the_type_of_everything_between(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_low_type_is_that_of_everything_between(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Types(TorchDispatchMode):
         def __init__(self) -> None:
             super().__init__()
@@ -326,11 +329,11 @@ def test_bfloat16_is_the_type_of_everything_between(monkeypatch: pytest.MonkeyPa
             return output
 
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    decodable, source = model(dtype="bfloat16", norm="pre"), sources([9, 4])
+    decodable, source = model(dtype=str(dtype).removeprefix("torch."), norm="pre"), sources([9, 4])
     with torch.no_grad(), Types() as types:
         state = FixedState.of(decodable, source, 1, 8)
         state.columns = 8
         log_probabilities, _ = decodable.step(torch.tensor([5, 6]), state)
-    assert types.found == {torch.bfloat16}
+    assert types.found == {dtype}
     assert log_probabilities.dtype == torch.float32
     assert log_probabilities.exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
