@@ -199,15 +199,22 @@ class Search:
         """The 2 K best continuations of each sentence. At most K of them end, one a row."""
         A, W = self.scores.shape
         K = self.options.beam
-        log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)
-        restrict(log_probabilities, self.length, self.options, self.constraint)  # [N, V]
-        token_scores, tokens = topk(log_probabilities, K + 1)  # [N, K + 1]
+        token_scores, tokens = self.best_tokens(K + 1)  # [N, K + 1]
         # A rounding error above 0 would break the bound of exact stopping.
         token_scores = token_scores.clamp(max=0.0)
         scores = self.scores[:, :, None] + token_scores.view(A, W, -1)  # [A, W, K + 1]
         rows = torch.arange(A * W, device=scores.device).view(A, W, 1).expand_as(scores)
         candidates = Candidates(scores, tokens, token_scores, rows)
         return candidates.map(lambda tensor: tensor.reshape(A, -1)).best(2 * K)
+
+    def best_tokens(self, number: int) -> tuple[Tensor, Tensor]:
+        """Do a step of the model. Return the best log-probabilities of each row, and their tokens.
+
+        Both are [N, number].
+        """
+        log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)
+        restrict(log_probabilities, self.length, self.options, self.constraint)  # [N, V]
+        return topk(log_probabilities, number)
 
     def finish(self, candidates: Candidates, ends: Tensor) -> Candidates:
         """Do `take_ends` if a candidate `ends` [A, C]."""
@@ -324,21 +331,23 @@ def check_probabilities(values: Tensor) -> None:
         )
 
 
+def forbidden(length: int, options: SearchSettings) -> list[int]:
+    """Return the symbols that may not be at `length`. The first token of an output is at 1."""
+    symbols = [PAD, BOS]
+    if not options.unknown:
+        symbols.append(UNK)
+    if length <= options.min_length:
+        symbols.append(EOS)
+    return symbols
+
+
 def restrict(
     log_probabilities: Tensor, length: int, options: SearchSettings, constraint: Constraint | None
 ) -> None:
-    """Set `log_probabilities` [N, V] to -inf, in place, for tokens that may not be at `length`.
-
-    The first token of an output is at the length 1.
-    """
+    """Set `log_probabilities` [N, V] to -inf, in place, for tokens that may not be at `length`."""
     if constraint is not None:
         constraint.restrict(log_probabilities)
-    forbidden = [PAD, BOS]
-    if not options.unknown:
-        forbidden.append(UNK)
-    if length <= options.min_length:
-        forbidden.append(EOS)
-    for token in forbidden:
+    for token in forbidden(length, options):
         log_probabilities[:, token].fill_(-torch.inf)
     if options.never_generated:
         log_probabilities[:, -options.never_generated :].fill_(-torch.inf)

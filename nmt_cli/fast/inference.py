@@ -26,7 +26,7 @@ from nmt_cli.fast.layout import by_row, by_sentence
 from nmt_cli.fast.packing import Packing
 from nmt_cli.fast.products import Product, frozen_linear
 from nmt_cli.fast.rows import encode
-from nmt_cli.layers.attention import AttentionMask, Kernel, MultiHeadAttention
+from nmt_cli.layers.attention import AttentionMask, Kernel, Layout, MultiHeadAttention
 from nmt_cli.layers.sublayer import FeedForward, Residual
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
@@ -181,6 +181,14 @@ class TransformerState:
         )
         return positions(position, 1), step
 
+    def to_source(self) -> Layout:
+        """The layout of attention to the source, in all layers."""
+        return CachedSource(self.source_mask)
+
+    def to_past(self, step: Step, cache: Tensor) -> Layout:
+        """The layout of self-attention in a layer with this cache."""
+        return CachedPast(step, cache)
+
     def _drop_unseen_columns(self) -> None:
         """Copy the caches without columns that no hypothesis sees, with room for more."""
         A, W, _ = self.mask.shape
@@ -232,7 +240,7 @@ class FrozenTransformer:
         self.has_constant_shapes = full and all_frozen(model)
         self._output = frozen_linear(model.output_weight, model.output_bias, dtype)
         self._model = _evaluated(model, activations)
-        self._d_k, _ = self._model.config.head_widths()
+        self.d_k, _ = self._model.config.head_widths()
         self._cross_attentions = [layer.cross_attention for layer in self._model.decoder]
         for layer in [*self._model.encoder, *self._model.decoder]:
             freeze(layer, dtype)
@@ -262,19 +270,24 @@ class FrozenTransformer:
     @torch.no_grad()
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, TransformerState]:
         """See `Decodable`."""
-        model = self._model
-        encoding, step = state.extend(model.target_positions)
-        x = model.target_embedding(tokens) + encoding  # [N, d_model]
-        to_source = CachedSource(state.source_mask)
-        for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
-            past = CachedPast(step, cache)
-            key_and_value = memory.tensor_split((self._d_k,), 3)
-            x = layer.forward(x, key_and_value, past, to_source)
-        logits = self._output(model.decoder_norm(x))  # [N, V]
+        logits = self.logits(tokens, state)
         if logits.dtype != torch.float32:
             return torch.log_softmax(logits, dim=1, dtype=torch.float32), state
         # In place: twice as fast where V is large.
         return torch.log_softmax(logits, dim=1, out=logits), state
+
+    @torch.no_grad()
+    def logits(self, tokens: Tensor, state: Any) -> Tensor:
+        """Do a step. Return logits [N, V] in the type of the activations."""
+        model = self._model
+        encoding, step = state.extend(model.target_positions)
+        x = model.target_embedding(tokens) + encoding  # [N, d_model]
+        to_source = state.to_source()
+        for layer, memory, cache in zip(model.decoder, state.source, state.target, strict=True):
+            to_past = state.to_past(step, cache)
+            key_and_value = memory.tensor_split((self.d_k,), 3)
+            x = layer.forward(x, key_and_value, to_past, to_source)
+        return self._output(model.decoder_norm(x))
 
     def encodings(self, positions: int) -> Tensor:
         """The encodings of the first target positions: [positions, d_model]."""

@@ -8,6 +8,7 @@ in `beam_search.py`. Some of a bucket's A rows hold no sentence.
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import defaultdict
@@ -25,13 +26,16 @@ from nmt_cli.decoding.beam_search import (
     Outputs,
     Search,
     check_probabilities,
+    forbidden,
     hypotheses,
 )
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.fast.inference import FrozenTransformer, Step, TransformerState
 from nmt_cli.interfaces import EOS, PAD, Constraint, Hypothesis
+from nmt_cli.layers.attention import Layout
+from nmt_cli.streams import warn
 
-ASKED = 8  # steps from one question to the next
+ASKED = 4  # steps from one question to the next
 COLUMNS = 32  # source columns, and positions that a step sees, are multiples of this
 KEPT = 16  # sets of tensors of a model
 MOST = 8192  # hypotheses of all steps of a sentence, whose caches are allocated at its start
@@ -139,6 +143,7 @@ class FixedSearch(Search):
         limits: of these sentences.
     """
 
+    model: FrozenTransformer
     state: FixedState
 
     def __init__(
@@ -162,6 +167,16 @@ class FixedSearch(Search):
         # What sentences have that was cut off, when they are done: both [A, K].
         self.cut_scores = torch.full_like(self.scores, -torch.inf)
         self.cut_lengths = torch.zeros_like(self.last)
+
+    def best_tokens(self, number: int) -> tuple[Tensor, Tensor]:
+        """See `Search`."""
+        kernels = kernels_for(self.now.device, self.state.mask.dtype)
+        if kernels is None:
+            return super().best_tokens(number)
+        logits = self.model.logits(self.last.flatten(), self.state)
+        symbols = sum(1 << symbol for symbol in forbidden(self.length, self.options))
+        allowed = logits.size(1) - self.options.never_generated
+        return kernels.best_tokens(logits, number, symbols, allowed)
 
     def finish(self, candidates: Candidates, ends: Tensor) -> Candidates:
         """See `Search`."""
@@ -252,6 +267,7 @@ class FixedState(TransformerState):
 
     now: Tensor  # [1], target positions so far
     encodings: Tensor  # [positions, d_model]
+    kernels: Any  # that compute attention, `step_kernels` or None
     columns: int = 0  # that a step sees, as many for each position as a sentence has hypotheses
 
     @classmethod
@@ -261,6 +277,8 @@ class FixedState(TransformerState):
         cache = state.source[0]
         columns = positions * width
         A, H, _, both = cache.shape
+        key = (source.device, cache.dtype)
+        sizes = (width, model.d_k, both - model.d_k)
         return cls(
             source=state.source,
             source_mask=state.source_mask,
@@ -270,6 +288,7 @@ class FixedState(TransformerState):
             newest=cache.new_full((width, width), -torch.inf).fill_diagonal_(0.0),
             now=torch.zeros(1, dtype=torch.long, device=source.device),
             encodings=model.encodings(positions),
+            kernels=kernels_for(*key) and kernels_for(*key, *sizes),
         )
 
     def tensors(self) -> list[Tensor]:
@@ -298,6 +317,18 @@ class FixedState(TransformerState):
         step = Step(seen, position=position, newest=columns)
         return self.encodings[position], step
 
+    def to_source(self) -> Layout:
+        """See `TransformerState`."""
+        if self.kernels is None:
+            return super().to_source()
+        return self.kernels.ToSource(self.source_mask)
+
+    def to_past(self, step: Step, cache: Tensor) -> Layout:
+        """See `TransformerState`."""
+        if self.kernels is None:
+            return super().to_past(step, cache)
+        return self.kernels.ToPast(step, cache)
+
 
 class Answer:
     """Which sentences are active, copied to the host while the GPU goes on.
@@ -315,6 +346,19 @@ class Answer:
         if self.copied is not None:
             self.copied.synchronize()
         return [number for number, score in enumerate(self.best.tolist()) if score != -torch.inf]
+
+
+@functools.cache
+def kernels_for(device: torch.device, dtype: torch.dtype, *sizes: int) -> Any:
+    """Return `step_kernels`, or None if the kernel that its `works` tries is of no use here."""
+    try:
+        from nmt_cli.fast.cuda import step_kernels
+
+        return step_kernels if step_kernels.works(device, dtype, *sizes) else None
+    except Exception as error:  # of Triton, the compiler, the driver or the GPU
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        warn(f"decoding takes longer, without a kernel: {reason}")
+    return None
 
 
 def _bucket(sentences: int) -> int:
