@@ -3,6 +3,7 @@
 #   make quickstart    train a small Transformer on number names and translate with it (English to German)
 #   make test          run the tests
 #   make test-core     run the core's tests, which take a third of the time: before each commit
+#   make test-kernels  run the kernels of GPUs on the CPU, in Triton's interpreter
 #   make test-versions run the tests with torch 2.11, 2.13 and the newest one, and the newest of all other packages
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make lint          check format, lint and strict types
@@ -29,7 +30,7 @@ TEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-core test-versions check lint docs mutants faults bench format release lock clean
+.PHONY: help install quickstart test test-core test-kernels test-versions check lint docs mutants faults bench format release lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,6 +60,14 @@ test: $(STAMP)
 CORE := tests/unit tests/contracts tests/paper tests/test_architecture.py tests/test_reading.py tests/test_mutants.py
 test-core: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python $(TEST) $(CORE) --ignore tests/contracts/test_gpu_branch.py
+
+# In an environment of its own: the interpreter needs an older NumPy, and Triton has 188 MB.
+test-kernels: $(STAMP)
+	test -x .venv-kernels/bin/pip || $(PYTHON) -m venv .venv-kernels
+	.venv-kernels/bin/pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0 'numpy==2.2.6'
+	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > \
+		"$$(.venv-kernels/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 PYTHONPATH=. .venv-kernels/bin/python -m pytest -q tests/unit/fast/cuda/test_*kernels.py
 
 # VERSIONS=torch takes the newest one only, and TESTS=tests/unit some tests. Each version has an environment.
 test-versions:
