@@ -239,7 +239,9 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
     except BaseException as error:
         signal.alarm(30)  # a broken NCCL group can block the exit
         if isinstance(error, Exception):
-            get_error_handler().record_exception(error)  # for torchrun's report
+            # torchrun stops the ranks that are left, and cannot read half a report.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            get_error_handler().record_exception(error)
         if not _reports(error, rank, store):
             raise SystemExit(getattr(error, "exit_code", 1)) from error
         if rank and isinstance(error, NmtError):

@@ -114,9 +114,29 @@ def dies() -> None:
 
 
 def dies_once() -> None:
-    """Kill rank 1 in the middle of a step, but not after a restart by torchrun."""
-    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    """Kill rank 1 in the middle of a step, and stop rank 0 in its report to torchrun.
+
+    A restart by torchrun has no faults.
+    """
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+        return
+    if os.environ["RANK"] == "1":
         dies()
+    else:
+        is_stopped_reporting()
+
+
+def is_stopped_reporting() -> None:
+    """Send the process SIGTERM when its report to torchrun is open and still empty."""
+    from torch.distributed.elastic.multiprocessing.errors import error_handler
+
+    original = error_handler.json.dump
+
+    def dump(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        original(*arguments)
+
+    error_handler.json.dump = dump
 
 
 def dies_translating() -> None:
