@@ -1,12 +1,12 @@
 """Trees of the Icelandic Parsed Historical Corpus, for recipes/icepahc_parsing.sh.
 
-icepahc.py treebank CORPUS OUT [theirs]
+icepahc.py treebank CORPUS OUT [same-texts]
     write OUT, complete or absent: train.ptb, dev.ptb and test.ptb
 icepahc.py compare CORPUS
     in the recipe's output directory: a table of its parser beside that of the corpus's authors,
     on the same sentences
 
-theirs: of the training texts, only those that the authors' parser was trained on
+same-texts: of the training texts, only those that the authors' parser was trained on
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ HELD_OUT = {
     ).split(),
 }
 # The training texts that the authors' parser was trained on. It was on six of the dev set, too.
-THEIRS = (
+AUTHORS_TEXTS = (
     "1150.homiliubok 1210.thorlakur 1270.gragas 1300.alexander 1325.arni 1350.finnbogi 1400.gunnar "
     "1400.viglundur 1450.ectorssaga 1450.vilhjalmur 1480.jarlmann 1540.ntjohn 1611.okur "
     "1659.pislarsaga 1675.armann 1675.modars 1791.jonsteingrims 1835.jonasedli 1859.hugvekjur "
     "1882.torfhildur 1908.ofurefli 1985.margsaga 2008.mamma"
 ).split()
 
-# Their outputs, in a clone of the corpus, and the labels that they do not tell apart.
+# The outputs of their parser, in a clone of the corpus, and the labels that they do not tell apart.
 PARSED = "parsald/comparison/IceGrammarParsedFiles"
 MERGED = {
     "NX": "NP",
@@ -129,11 +129,11 @@ def texts(folder: Path, ending: str) -> dict[str, Path]:
     return {".".join(path.name.split(".")[:2]): path for path in paths}
 
 
-def write_treebank(corpus: Path, out: Path, theirs: bool) -> None:
+def write_treebank(corpus: Path, out: Path, same_texts: bool) -> None:
     """Write the trees of each split, one a line."""
     files = texts(corpus / "finished", ".psd")
     held_out = [*HELD_OUT["dev"], *HELD_OUT["test"]]
-    missing = [name for name in [*held_out, *THEIRS] if name not in files]
+    missing = [name for name in [*held_out, *AUTHORS_TEXTS] if name not in files]
     if missing:
         raise UsageError(
             f"{corpus}/finished: there is no text {', '.join(missing)}; give a clone of "
@@ -141,7 +141,7 @@ def write_treebank(corpus: Path, out: Path, theirs: bool) -> None:
         )
     rest = [name for name in files if name not in held_out]
     out.mkdir(parents=True, exist_ok=True)
-    for split, names in {"train": THEIRS if theirs else rest, **HELD_OUT}.items():
+    for split, names in {"train": AUTHORS_TEXTS if same_texts else rest, **HELD_OUT}.items():
         lines = []
         for name in names:
             path = files[name]
@@ -189,15 +189,15 @@ def compare(corpus: Path) -> None:
     rows = []
     for split in HELD_OUT:
         gold = read_lines(Path(f"trees/{split}.ptb"))
-        theirs = list(parsed(corpus, split))
+        outputs = list(parsed(corpus, split))
         words = [tuple(line_tree(line).words) for line in gold]
-        matcher = SequenceMatcher(None, words, [tuple(tree.words) for tree in theirs], False)
+        matcher = SequenceMatcher(None, words, [tuple(tree.words) for tree in outputs], False)
         places = []
         for start, other, size in matcher.get_matching_blocks():
             places += [(start + number, other + number) for number in range(size)]
         same_gold = [gold[place] for place, _ in places]
         row = [split, f"{len(places):,} of {len(gold):,}"]
-        row.append(f1([tree_line(theirs[other]) for _, other in places], same_gold))
+        row.append(f1([tree_line(outputs[other]) for _, other in places], same_gold))
         for stem in (split, f"{split}.constrained"):
             ours = read_lines(Path(f"{stem}.ptb"))
             row.append(f1([ours[place] for place, _ in places], same_gold))
@@ -210,12 +210,12 @@ def compare(corpus: Path) -> None:
     )
 
 
-def main(action: str, corpus: str, out: str = "", theirs: str = "") -> None:
+def main(action: str, corpus: str, out: str = "", same_texts: str = "") -> None:
     if action == "compare":
         compare(Path(corpus))
         return
     unfinished = Path(f"{out}.part")
-    write_treebank(Path(corpus), unfinished, bool(theirs))
+    write_treebank(Path(corpus), unfinished, bool(same_texts))
     unfinished.rename(out)
 
 

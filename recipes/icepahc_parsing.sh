@@ -19,8 +19,8 @@ read_flags "corpus same_texts? linearisation dropouts scales sweep_steps out smo
 [[ -n "$corpus" ]] || usage_error "give --corpus"
 out="${out:-$checkout/runs/icepahc${same_texts:+-same-texts}${smoke:+-smoke}}"
 
-[[ -e "$out/treebank" ]] || script icepahc.py treebank "$corpus" "$out/treebank" ${same_texts:+theirs}
-made_from treebank "$corpus" "${same_texts:+same texts}"
+[[ -e "$out/treebank" ]] || script icepahc.py treebank "$corpus" "$out/treebank" ${same_texts:+same-texts}
+made_from treebank "$corpus" "${same_texts:+same-texts}"
 "$recipes/wsj_parsing.sh" --treebank "$out/treebank" --out "$out" ${linearisation:+--linearisation "$linearisation"} \
   ${dropouts:+--dropouts "$dropouts"} ${scales:+--scales "$scales"} ${sweep_steps:+--sweep-steps "$sweep_steps"} \
   ${smoke:+--smoke} -- "${train_flags[@]}"

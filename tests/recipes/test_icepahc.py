@@ -13,7 +13,7 @@ from toy_trees import treebank
 from nmt_cli.annexes.parsing.trees import Leaf, line_tree, parse_trees, tree_line
 
 Bash = Callable[..., CompletedProcess[str]]
-TRAINING = [*icepahc.THEIRS, "1985.sagan"]
+TRAINING = [*icepahc.AUTHORS_TEXTS, "1985.sagan"]
 EACH = 2  # trees a text
 
 
@@ -72,12 +72,12 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("theirs", "texts"), [("", len(TRAINING)), ("theirs", 23)])
-def test_the_split_by_text(corpus: Path, tmp_path: Path, theirs: str, texts: int) -> None:
-    icepahc.main("treebank", str(corpus), str(tmp_path / "out"), theirs)
-    for split, number in (("train", texts), ("dev", 10), ("test", 10)):
+@pytest.mark.parametrize(("texts", "number"), [("", len(TRAINING)), ("same-texts", 23)])
+def test_the_split_by_text(corpus: Path, tmp_path: Path, texts: str, number: int) -> None:
+    icepahc.main("treebank", str(corpus), str(tmp_path / "out"), texts)
+    for split, size in (("train", number), ("dev", 10), ("test", 10)):
         lines = (tmp_path / f"out/{split}.ptb").read_text(encoding="utf-8").splitlines()
-        assert len(lines) == EACH * number
+        assert len(lines) == EACH * size
         assert {len(line_tree(line).words) > 2 for line in lines} == {True}
 
 
