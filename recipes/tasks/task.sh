@@ -5,7 +5,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 seeds=1 measures=exact
 export PROCESSES="${PROCESSES:-1}"
-translate=() models=()
+translate=() models=() references=()
+finish() { cat; } # what outputs go through
 # Models of characters: a half of the preset's width, and what was best on dev with little time (benchmarks/reports).
 characters=(--preset transduction --d-model 128 --d-ff 512 --norm post --attention-dropout 0 --feed-forward-dropout 0
   --attention rotary --positions none --optimizer muon --weight-decay 1 --zero-sublayers --schedule linear_decay
@@ -30,15 +31,18 @@ data() {
     "${prepare[@]}" "$@" --out "$out/data"
 }
 
+finished() { "$@" | finish; }
+
 # outputs NAME CHECKPOINT...: the outputs for the test text, and their scores, also for the groups in labels.
 outputs() {
   local result="$out/$1" groups=() checkpoint
   [[ ! -e "$out/labels" ]] || groups=(--group-by "$out/labels")
   for checkpoint in "${@:2}"; do [[ "$result.output" -nt "$checkpoint" ]] || rm -f "$result.output"; done
-  [[ -e "$result.output" ]] || to_file "$result.output" \
+  [[ -e "$result.output" ]] || to_file "$result.output" finished \
     nmt translate "${@:2}" --input "$out/data/test.source.txt" "${translate[@]}" --quiet
+  ((${#references[@]})) || references=("$out/data/test.target.txt")
   [[ "$result.json" -nt "$result.output" ]] || to_file "$result.json" \
-    nmt score "$result.output" --ref "$out/data/test.target.txt" --metric "$measures" "${groups[@]}" --json
+    nmt score "$result.output" "${references[@]/#/--ref=}" --metric "$measures" "${groups[@]}" --json
 }
 
 # model STEPS SEED: train it, in $out/seed-N, and score its outputs.

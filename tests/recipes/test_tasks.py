@@ -230,3 +230,47 @@ def test_reactions(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
         "all reactants, or more",
     } <= set(rows)
     assert float(rows["same string"][0]) == float(rows["top-1"][1])
+
+
+def test_names(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
+    """Files have the names of the task, or those of its parts, and a number that is not read."""
+    train = ["rudyard\tр е д ь я р д\t1", "maher\tм е х е р\t11"] * 20
+    files = {"wd_russian_64": train, "sub/wd_russian_16": train[:4], "russian.test.gz": train[:2]}
+    rows = rows_of(recipe("names.sh", files, "russian", "--seeds", "1").stdout)
+    assert [rows[f"top-{rank}"][0] for rank in (1, 3)] == ["59.65", "75.33"]
+    assert lines_of(tmp_path / "out/data/test.source.txt") == ["r u d y a r d", "m a h e r"]
+    assert lines_of(tmp_path / "out/data/test.target.txt") == ["р е д ь я р д", "м е х е р"]
+    assert len(lines_of(tmp_path / "out/seed-1.output")) == 6
+
+
+def triples(city: str) -> str:
+    return f"<TRIPLE> {city}_Airport cityServed {city} </TRIPLE>"
+
+
+WEBNLG = {
+    "train.src": [triples("Aarhus"), triples("Aarhus"), triples("Lahore")] * 8,
+    "train.trg": ["It serves Aarhus .", "Aarhus , it serves .", "Lahore 's airport ."] * 8,
+    "train.info": ["Id1,Airport,1", "Id2,Airport,1"],
+    "dev.src": [triples("Aarhus")],
+    "dev.trg": ["It serves Aarhus ."],
+    "test.src.gz": [triples("Lahore"), triples("Aarhus"), triples("Aarhus")],
+    "test.trg": ["Lahore 's airport .", "It serves Aarhus .", "Aarhus , it serves ."],
+    "test.info": ["Id1,City,1", "Id1,Airport,1"],
+}
+
+
+def test_triples(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
+    """Texts of the same triples are references of one line, and domains are seen or not."""
+    rows = rows_of(recipe("webnlg.sh", WEBNLG, "--seeds", "1").stdout)
+    published = {name: cells[0] for name, cells in rows.items() if name.startswith("bleu-lc")}
+    assert published == {"bleu-lc": "33.68", "bleu-lc, seen": "58.02", "bleu-lc, unseen": ""}
+    out = tmp_path / "out"
+    assert lines_of(out / "references/1") == ["Lahore's airport.", "It serves Aarhus."]
+    assert lines_of(out / "references/2") == ["", "Aarhus, it serves."]
+    assert lines_of(out / "labels") == ["unseen", "seen"]
+    assert " ." not in (out / "seed-1.output").read_text(encoding="utf-8")
+
+
+def test_triples_of_other_files(recipe: Bash) -> None:
+    files = WEBNLG | {"test.info": ["Id1,City,1"]}
+    assert "2 sets, test.info 1" in recipe("webnlg.sh", files, code=1).stderr
