@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.commands.train import component_flags
+from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command
 from nmt_cli.registry import option
 from nmt_cli.training.settings import RunOptions
@@ -44,6 +45,8 @@ def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
     from nmt_cli.annexes.doctor.examination import examine, show
 
     if options.translate is None:
+        if options.input is not None:
+            raise UsageError("--input is text for --translate: give the number of lines")
         examine(options, flags, options.price, options.as_json)
         return
     from nmt_cli.annexes.doctor.translation import translation

@@ -50,3 +50,10 @@ def test_the_rate_is_that_of_the_last_lines(
     check = module.translation([tmp_path], "cpu", 360_000, tmp_path / "text", None)
     assert clock.windows == [64, 128, 256, 512, 1024]
     assert check.value == "360,000 lines, 100 a second: 1:00:00, 1 device-hours"
+
+
+def test_text_without_a_translation_is_refused(nmt: Nmt, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("abc\n")
+    code, _, messages = nmt("doctor", "--input", tmp_path / "text")
+    assert code == 2
+    assert "--translate" in messages
