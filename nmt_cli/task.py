@@ -40,6 +40,7 @@ class Task(ABC):
     """Presets for corpora of different sizes, the largest model first."""
     measures: ClassVar[Sequence[str]] = ()
     """The scores of `evaluate` that can choose the best checkpoint of a run: larger is better."""
+    target_language: str = ""  # for metrics with tokenizers
     tokenization: str = "13a"
     """sacreBLEU's name for the tokenization of BLEU in `evaluate`."""
 

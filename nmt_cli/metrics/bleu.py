@@ -47,6 +47,7 @@ class Measure:
     signature: Mapping[str, str] = field(default_factory=dict)
     # Whether it reads all outputs of a line, joined by line feeds, and not the first alone.
     nbest: bool = False
+    error: bool = False  # whether less is better
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,12 @@ def _annexed() -> dict[str, Measure]:
 
 def metric_names() -> list[str]:
     return [*MEASURES, *_annexed(), *_GROUPS, "paper"]
+
+
+def error_rates() -> set[str]:
+    """Return the names of the metrics of which less is better."""
+    measures = [*MEASURES.values(), *_annexed().values()]
+    return {measure.metric for measure in measures if measure.error}
 
 
 def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
@@ -287,6 +294,14 @@ def prepare(
         else:
             system_lines = [after_steps(text, measure.hypothesis) for text in of_systems]
         yield PreparedLines(measure, _metric(measure, sources), reference_lines, system_lines)
+
+
+def check_metric(name: str, target_language: str) -> None:
+    """Raise UsageError unless this is the short name of one metric, which can be used."""
+    line = [("", ["a"])]
+    names = [lines.measure.metric for lines in prepare(line, line, [name], target_language)]
+    if names != [name]:
+        raise UsageError(f"{name} is not the short name of one metric: see nmt score --help")
 
 
 def _metric(measure: Measure, sources: Lines) -> Any:

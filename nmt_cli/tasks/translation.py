@@ -127,6 +127,7 @@ class TranslationTask(VocabularyTask):
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
         self._columns = columns_of(config.columns)  # here, because a wrong value is found at once
+        self.target_language = config.target_lang
         self.tokenization = tokenization_of(config.target_lang)
 
     @property

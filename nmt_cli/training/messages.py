@@ -25,7 +25,7 @@ def summary(run: Run) -> dict[str, Any]:
     """Return the figures of a run that has ended, for its summary.json."""
     state = run.state
     total = state.total
-    best = {f"best_validation_{run.config.best_by}": state.best}
+    best = {f"best_validation_{run.config.measures[0]}": state.best}
     for name, value in state.best_figures.items():
         best[f"best_validation_{name}"] = value
     return {
@@ -74,9 +74,9 @@ def lines_about_best(run: Run) -> list[str]:
     state = run.state
     if state.best is None:
         return []
-    best_by = run.config.best_by
+    best_by, *others = run.config.measures
     figures = f"{best_by} {state.best:.3f}"
-    for name in (LOSS, *run.task.measures):
+    for name in dict.fromkeys((LOSS, *run.task.measures, *others)):
         if name != best_by and name in state.best_figures:
             figures += f", {name} {state.best_figures[name]:.3f}"
     best = run.directory.path / "best"

@@ -223,7 +223,7 @@ class Run:
             return
         if state.validation_set not in ("", self.validation_set):
             changed = "validation set"
-        elif self.config.best_by == "bleu" and state.tokenization != self.task.tokenization:
+        elif self.config.measures[0] == "bleu" and state.tokenization != self.task.tokenization:
             changed = f"tokenization of BLEU ({self.task.tokenization})"
         else:
             return
@@ -431,7 +431,7 @@ class Run:
         self.state.validation_set = self.validation_set
         self.state.tokenization = self.task.tokenization
         figures_of_main = self.world.gather(figures)[0]  # all ranks decide alike
-        self.state.judge(figures_of_main, self.config.best_by)
+        self.state.judge(figures_of_main, self.config.measures[0])
         return {f"validation_{name}": value for name, value in figures.items()} | values
 
     def log(self, values: Mapping[str, Any]) -> None:

@@ -85,9 +85,9 @@ class TrainingConfig:
     )
     best_by: str = option(
         "loss",
-        "Metric that selects the best checkpoint and resets --patience. All but loss are of greedy "
-        "outputs.",
-        metavar="loss|bleu|exact|f1",
+        "Metric that selects the best checkpoint and resets --patience: loss, or one of nmt score, "
+        "of greedy outputs. Others may follow, separated by commas, and are shown.",
+        metavar="NAME,...",
     )
     patience: int | None = option(
         None,
@@ -148,6 +148,11 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         self.intervals()
+
+    @property
+    def measures(self) -> list[str]:
+        """The metrics of --best-by, of which the first one selects."""
+        return self.best_by.split(",")
 
     def intervals(self) -> tuple[Interval, Interval | None]:
         """Return the intervals of --save-every and of --validate-every, which begin now."""

@@ -22,6 +22,7 @@ from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
 from nmt_cli.files.text import weighted
 from nmt_cli.interfaces import Criterion
+from nmt_cli.metrics.bleu import check_metric
 from nmt_cli.model import Model
 from nmt_cli.streams import say
 from nmt_cli.task import Task
@@ -169,13 +170,23 @@ def _open_directory(data: Path, verify: bool) -> TrainingData:
     return TrainingData(task, corpora["train"], corpora.get("valid") or None)
 
 
+def check_measure(name: str, task: Task) -> None:
+    """Raise a UsageError if there is no such metric of a validation."""
+    if name in (LOSS, *task.measures):
+        return
+    try:
+        check_metric(name, task.target_language)
+    except UsageError as error:
+        names = ", ".join((LOSS, *task.measures))
+        raise UsageError(
+            f"--best-by {name}: the task {task.name!r} has {names}; {error}"
+        ) from error
+
+
 def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
     """Raise a UsageError for settings that do not go with the task, the criterion or each other."""
-    measures = [LOSS, *task.measures]
-    if settings.best_by not in measures:
-        raise UsageError(
-            f"--best-by {settings.best_by}: the task {task.name!r} has {' and '.join(measures)}"
-        )
+    for name in settings.measures:
+        check_measure(name, task)
     searches = settings.validation_bleu or settings.best_by != LOSS
     if settings.model_parallel and (searches or criterion.refines):
         raise UsageError(

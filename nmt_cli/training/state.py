@@ -9,9 +9,15 @@ from typing import Any, Self
 
 from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError, shown
+from nmt_cli.metrics.bleu import error_rates
 
-LOSS = "loss"  # the measure that every task has, and the only one of which less is better
+LOSS = "loss"  # the measure that every task has
 ACTIONS = ("validate", "log", "save")  # the actions that can be due after an update, in this order
+
+
+def is_error(measure: str) -> bool:
+    """Return whether less of a measure is better."""
+    return measure == LOSS or measure in error_rates()
 
 
 def perplexity(nll: float) -> float:
@@ -78,9 +84,9 @@ class RunState:
             self.last = value
         if best is None:
             improved = math.isfinite(value)
-        elif value == best == 0:
+        elif value == best == 0 and not is_error(measure):
             improved = figures[LOSS] < self.best_figures.get(LOSS, math.inf)
-        elif measure == LOSS:
+        elif is_error(measure):
             improved = value < best
         else:
             improved = value > best

@@ -15,6 +15,7 @@ from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import Load, autocast
 from nmt_cli.distributed import World, explain_lost_ranks
+from nmt_cli.metrics.bleu import score
 from nmt_cli.task import Task
 from nmt_cli.training.gradients import Objective
 from nmt_cli.training.observers import Observer
@@ -35,7 +36,8 @@ def validation(
             trainer.objective, valid, trainer.world, trainer.updates.load, tokens
         )
         if settings.validation_bleu or settings.best_by != LOSS:
-            figures |= translation_scores(trainer.model, task, valid, trainer.world)
+            names = settings.measures
+            figures |= translation_scores(trainer.model, task, valid, trainer.world, names)
         values: dict[str, Any] = {}
         for observer in observers:
             values |= observer.validated()
@@ -72,10 +74,17 @@ def validation_loss(
     return {"loss": total / count, "nll": mean_nll, "perplexity": perplexity(mean_nll)}
 
 
-def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> Mapping[str, float]:
-    """Return the task's scores of `corpus`."""
-    hypotheses = greedy_outputs(model, task, corpus.raw_lines("source"), world)
-    return task.evaluate(hypotheses, corpus.raw_lines("target"))
+def translation_scores(
+    model: Any, task: Task, corpus: Corpus, world: World, names: Sequence[str] = ()
+) -> Mapping[str, float]:
+    """Return the task's scores of `corpus`, and those of the metrics called `names`."""
+    sources, references = corpus.raw_lines("source"), corpus.raw_lines("target")
+    hypotheses = greedy_outputs(model, task, sources, world)
+    figures = dict(task.evaluate(hypotheses, references))
+    if others := [name for name in names if name not in (LOSS, *figures)]:
+        lines = hypotheses, list(references), others, task.target_language, list(sources)
+        figures |= {result.metric: result.score for result in score(*lines)}
+    return figures
 
 
 def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -> list[str]:

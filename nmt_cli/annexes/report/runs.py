@@ -16,6 +16,7 @@ from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import check_regular, read_object, weighted
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run_directory import METRICS, SUMMARY, read_config
+from nmt_cli.training.state import is_error
 
 CURVES = ("loss", "nll", "perplexity", "lr", "target_tokens_per_second", "gradient_norm")
 """Figures of training whose curves are shown. All figures of validation are shown, too."""
@@ -122,11 +123,12 @@ class RunFiles:
 
     def best(self) -> dict[str, Any]:
         """Return the figures of the best validation in the metrics, as a summary names them."""
-        measure = f"validation_{self.config['training']['best_by']}"
+        name, *_ = self.config["training"]["best_by"].split(",")
+        measure = f"validation_{name}"
         lines = [line for line in self.metrics if line.get(measure) is not None]
         if not lines:
             return {}
-        choose = min if measure == "validation_loss" else max
+        choose = min if is_error(name) else max
         best = choose(lines, key=lambda line: line[measure])
         validation = [name for name in best if name.startswith("validation_")]
         return {**{f"best_{name}": best[name] for name in validation}, "best_step": best["step"]}

@@ -7,7 +7,7 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.data.batching import load_batch
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
-from nmt_cli.errors import TrainingError
+from nmt_cli.errors import TrainingError, UsageError
 from nmt_cli.interfaces import PAD, Batch, Loss
+from nmt_cli.metrics.bleu import score
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationTask
 from nmt_cli.training import validation
@@ -81,6 +82,35 @@ def test_the_largest_share_of_exact_outputs_is_the_best(
     run(tiny_data, tmp_path / "run", best_by="exact", max_steps=6)
     assert validations(tmp_path / "run", "exact") == {2: 1.0, 4: 2.0, 6: 2.0}
     assert best_of(tmp_path / "run") == 4
+
+
+def test_metrics_of_nmt_score(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one selects, and of an error rate less is better. The others are shown."""
+    outputs = iter(["eins zwei", "eins", "eins drei"])
+    references = ["eins", *["zwei"] * 99]
+
+    def greedy_outputs(model: Any, task: Any, lines: Sequence[str], world: Any) -> list[str]:
+        return [next(outputs), *references[1:]]
+
+    monkeypatch.setattr(validation, "greedy_outputs", greedy_outputs)
+    monkeypatch.setattr(Corpus, "raw_lines", lambda *_: references)
+    run(tiny_data, tmp_path / "run", best_by="wer,chrf,bleu", max_steps=6)
+    assert validations(tmp_path / "run", "wer") == {2: 1.0, 4: 0.0, 6: 1.0}
+    for step, line in {2: "eins zwei", 4: "eins", 6: "eins drei"}.items():
+        (expected,) = score([line, *references[1:]], references, ["chrf"])
+        assert validations(tmp_path / "run", "chrf")[step] == expected.score
+    assert best_of(tmp_path / "run") == 4
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["best_validation_wer"], summary["best_validation_chrf"]) == (0.0, 100.0)
+
+
+@pytest.mark.parametrize("name", ["chrf2", "paper", "bleu,", "no_such_module:f"])
+def test_other_names_are_refused_at_the_start(name: str, tiny_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--best-by"):
+        run(tiny_data, tmp_path / "run", best_by=name)
+    assert not (tmp_path / "run").exists()
 
 
 def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
