@@ -118,7 +118,7 @@ def test_a_dry_run_to_read(train: Run) -> None:
         (
             ["{data}", "--dry-run", "--best-by", "f1"],
             2,
-            "--best-by f1: the task 'translation' has loss and bleu",
+            "--best-by f1: the task 'translation' has loss, bleu, exact",
         ),
         (["{tmp}", "--out", "{tmp}/run"], 1, "not prepared data"),
         (["{tmp}/absent", "--out", "{tmp}/run"], 1, "absent: no such directory"),
