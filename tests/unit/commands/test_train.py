@@ -113,7 +113,7 @@ def test_a_dry_run_to_read(train: Run) -> None:
         (
             ["{data}", "--out", "{tmp}/run", "--best-by", "f1"],
             2,
-            "--best-by f1: the task 'translation' has loss and",
+            "--best-by f1: the task 'translation' has loss, bleu",
         ),
         (
             ["{data}", "--dry-run", "--best-by", "f1"],
