@@ -67,6 +67,8 @@ class Plain:
     sizes = Sizes(batch_tokens=2048, hypotheses=128, logit_rows=1024)
     # Whether micro-batches are made smaller until they fit. A CPU's system would end the process.
     tries_memory = False
+    # Parts of an update that have kernels, and why PyTorch's are used after all, or nothing.
+    kernels: Mapping[str, str] = {}
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -27,7 +27,7 @@ def layout_of(queries: Rows, keys: Rows, causal: bool = False) -> Layout:
         allowed = (of_query == of_key) | (of_query == 0)  # [B, 1, T, S]
         if causal:
             allowed = allowed.tril()
-        return Binned(queries.positions, keys.positions, allowed)
+        return Binned(queries, keys, causal, allowed)
     assert isinstance(keys, Packing)
     padding = None
     # Padding is on the right, after every real query, so a causal mask hides it.
@@ -56,16 +56,17 @@ class Padded:
 class Binned:
     """Bins for softmax attention, which a mask restricts to the query's own sentence."""
 
-    queries: Tensor  # [N] positions
-    keys: Tensor  # [M] positions
+    queries: Bins
+    keys: Bins
+    causal: bool
     allowed: Tensor  # [B, 1, T, S], where T and S are the width of a bin
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`: [N, H, d_k], [M, H, d_k] and [M, H, d_v] -> [N, H, d_v]."""
         assert kernel.window is not None
         bins = len(self.allowed)
-        query = by_sentence(kernel.placed(query, self.queries[:, None]), bins)
-        key = by_sentence(kernel.placed(key, self.keys[:, None]), bins)
+        query = by_sentence(kernel.placed(query, self.queries.positions[:, None]), bins)
+        key = by_sentence(kernel.placed(key, self.keys.positions[:, None]), bins)
         value = by_sentence(value, bins)
         allowed = self.allowed
         if kernel.window >= 0:  # neighbours in a sentence are neighbours in its bin

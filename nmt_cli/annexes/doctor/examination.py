@@ -96,6 +96,7 @@ def checks_of_run(
     run = run_of(options, config, flags, world, place, quiet=True)
     run.check_agreement()
     checks = [machine.devices(world, run.trainer.objective.precision)]
+    checks += machine.kernels(run.trainer.fast.kernels)
     check_of_memory = memory(run)
     checks.append(check_of_memory)
     seconds = None

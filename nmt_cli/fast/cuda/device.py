@@ -13,11 +13,11 @@ from nmt_cli.cores import Sizes
 from nmt_cli.device import HostCopies, Load, Plain
 from nmt_cli.distributed import ranks_of
 from nmt_cli.fast import rows
+from nmt_cli.fast.cuda import layers, operators
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.copies import PinnedCopies
 from nmt_cli.fast.cuda.gradients import ReplayedGradients, replayed_change
 from nmt_cli.fast.cuda.graph_search import GraphSearch
-from nmt_cli.fast.cuda.layers import feed_forward, full_attention, sinusoidal_positions
 from nmt_cli.fast.exchange import exchange
 from nmt_cli.fast.inference import FrozenTransformer, all_frozen, takes
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
@@ -33,9 +33,9 @@ SMALLEST_COMPILED = 20_000_000
 BLOCK = 1 << 30  # logits in a block of a loss
 METHODS = {
     **rows.METHODS,
-    FullAttention.forward: full_attention,
-    FeedForward.forward: feed_forward,
-    SinusoidalPositions.forward: sinusoidal_positions,
+    FullAttention.forward: layers.full_attention,
+    FeedForward.forward: layers.feed_forward,
+    SinusoidalPositions.forward: layers.sinusoidal_positions,
 }
 
 
@@ -75,10 +75,17 @@ class Fast(Plain):
 
     def fit(self, model: Any, criterion: Any = None) -> None:
         """See `Plain`."""
-        exchange(model, METHODS)
+        methods = METHODS
         if criterion is not None:
             loss = ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True)
+            self.kernels = layers.kernels(model, self.device)
+            if not self.kernels["loss"]:
+                loss.to_gradient = operators.cross_entropy
+            for part, by_kernel in layers.BY_KERNELS.items():
+                if not self.kernels[part]:
+                    methods = methods | by_kernel
             fit_criterion(criterion, loss)
+        exchange(model, methods)
 
     def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
         """See `Plain`. Large models are compiled, for any shapes.
@@ -96,7 +103,7 @@ class Fast(Plain):
         for layer in chain.from_iterable(model.stacks()):
             layer.compile(dynamic=True)
         cross_entropy = vars(criterion).get("cross_entropy")
-        if isinstance(cross_entropy, ChunkedCrossEntropy):
+        if isinstance(cross_entropy, ChunkedCrossEntropy) and self.kernels["loss"]:
             cross_entropy.compile()
 
     def takes_bins(self, model: Any, criterion: Any) -> bool:

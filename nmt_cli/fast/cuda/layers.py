@@ -9,9 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.device import product_dtype
-from nmt_cli.layers.attention import AttentionMask, FullAttention
+from nmt_cli.fast import rows
+from nmt_cli.fast.cuda import operators
+from nmt_cli.fast.layout import Binned
+from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, MultiHeadAttention
 from nmt_cli.layers.embedding import SinusoidalPositions
-from nmt_cli.layers.sublayer import FeedForward
+from nmt_cli.layers.sublayer import FeedForward, Residual
+
+WIDTHS = (16, 32, 64, 128)  # of heads and bins that one tile holds
 
 
 def full_attention(
@@ -36,6 +41,70 @@ def feed_forward(self: FeedForward, x: Tensor) -> Tensor:
     return self.outer(self.dropout(inner))
 
 
+def multi_head_attention(self: MultiHeadAttention, x: Tensor, context: Any, layout: Any) -> Tensor:
+    """See `MultiHeadAttention`. The kernel reads and writes products as they are."""
+    fits = in_tiles(self) and isinstance(layout, Binned) and layout.allowed.size(-1) in WIDTHS
+    # The tiles of float32 are too large for a GPU.
+    if not fits or (x.is_cuda and product_dtype(x) == torch.float32):
+        return MultiHeadAttention.forward(self, x, context, layout)
+    if self.cross:
+        queries = F.linear(x, *self.stacked("q"))
+        packed = [queries, F.linear(context, *self.stacked("kv"))]
+    else:
+        packed = [F.linear(x, *self.stacked("qkv"))]
+    sentences = (layout.queries.sentences, layout.keys.sentences)
+    heads = operators.attention(packed, *sentences, self.num_heads, self.widths["q"], layout.causal)
+    return self.w_o(heads)
+
+
+def in_tiles(attention: MultiHeadAttention) -> bool:
+    """Return whether a tile holds a head, with the attention of equation 1 and no more."""
+    kernel, widths = attention.kernel, attention.widths
+    if kernel.window != -1 or type(kernel).placed is not Kernel.placed or attention.normalised:
+        return False
+    return not kernel.dropout.rate and widths["q"] == widths["v"] and widths["q"] in WIDTHS
+
+
+def residual(self: Residual, x: Tensor, sublayer: Any) -> Tensor:
+    """See `Residual`. Post-norm is one kernel."""
+    if x.dim() != 2 or not in_kernel(self):
+        return rows.residual(self, x, sublayer)
+    x, y = rows.lowered(x), rows.lowered(sublayer(x))
+    rate = self.dropout.rate if self.training else 0.0
+    norm = self.norm
+    output, *_ = operators.residual_norm(x, y, norm.weight, norm.bias, rate, norm.eps)
+    return output
+
+
+def in_kernel(residual: Residual) -> bool:
+    """Return whether there is a kernel of this order and width."""
+    (width,) = residual.norm.normalized_shape
+    return not residual.pre_norm and width >= 4 and width & (width - 1) == 0
+
+
+BY_KERNELS = {
+    "attention": {MultiHeadAttention.forward: multi_head_attention},
+    "residual connections": {Residual.forward: residual},
+}
+"""What is exchanged where there are kernels for these parts."""
+
+
+def kernels(model: Any, device: torch.device) -> dict[str, str]:
+    """See `Plain.kernels`."""
+    trouble = operators.trouble(device)
+    parts = dict.fromkeys(("attention", "residual connections", "loss", "ReLU"), trouble)
+    if trouble:
+        return parts
+    modules = list(model.modules())
+    if not any(isinstance(module, Residual) and in_kernel(module) for module in modules):
+        parts["residual connections"] = "pre-norm, or the width is not a power of two"
+    parts["attention"] = "other than equation 1, or the width is not a power of two"
+    for module in modules:
+        if isinstance(module, MultiHeadAttention) and in_tiles(module):
+            parts["attention"] = operators.trouble(device, module.widths["q"])
+    return parts
+
+
 def sinusoidal_positions(self: SinusoidalPositions, start: int, length: int) -> Tensor:
     """See `SinusoidalPositions`. CUDA graphs of shorter sentences still read a table that grew."""
     table = self.table
@@ -57,5 +126,5 @@ class _ProductWithReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         x, weight, output = ctx.saved_tensors
-        gradient = gradients[0] * (output > 0)
-        return gradient @ weight, gradient.t() @ x, gradient.sum(0)
+        gradient, bias_gradient = operators.relu_backward(gradients[0], output)
+        return gradient @ weight, gradient.t() @ x, bias_gradient
