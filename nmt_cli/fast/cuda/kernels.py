@@ -3,7 +3,8 @@
 A program computes every n-th tile, where n is the number of programs. So sums over rows have a
 fixed order. `operators.py` launches the kernels.
 
-Letters: N rows, C columns of a row, M rows of a tile, W width of a bin, D width of a head.
+Letters: N rows, C columns of a row, M rows of a tile, W width of a bin, D width of a head, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -16,19 +17,18 @@ ROUNDS = tl.constexpr(7)  # of Philox: with fewer, its authors' tests fail
 
 
 @triton.jit
-def places(tile, heads, stride, W: tl.constexpr, D: tl.constexpr):
-    """Return where a head of a bin is in rows of `stride` numbers: [W, D]."""
-    rows = (tile // heads * W + tl.arange(0, W)).to(tl.int64)
-    columns = tile % heads * D + tl.arange(0, D)
-    return rows[:, None] * stride + columns[None, :]
+def places(rows, head, stride, D: tl.constexpr):
+    """Return where a head is in `rows` of `stride` numbers: [rows, D]."""
+    columns = head * D + tl.arange(0, D)
+    return rows.to(tl.int64)[:, None] * stride + columns[None, :]
 
 
 @triton.jit
 def weights(scores, query_sentences, key_sentences, is_causal, AXIS: tl.constexpr):
-    """Return a softmax over the keys, which are on dimension `AXIS`, before the division by its sum.
+    """Return a softmax over the keys, before the division by its sum.
 
     Args:
-        scores: times log2(e).
+        scores: times log2(e). The keys are on dimension `AXIS`.
         is_causal: where the key is not after the query.
     """
     # The filler sees every key, because a softmax over none would be NaN.
@@ -51,24 +51,28 @@ def attention(
     scale,
     tiles,
     CAUSAL: tl.constexpr,
+    M: tl.constexpr,
     W: tl.constexpr,
     D: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
-    """Attention within each sentence of a bin. A tile is a head of a bin."""
-    places_in_bin = tl.arange(0, W)
-    order = places_in_bin[:, None] >= places_in_bin[None, :] if CAUSAL else True
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        of_key = places(tile, heads, key_stride, W, D)
-        q = tl.load(query + places(tile, heads, query_stride, W, D))
+    """Attention within each sentence of a bin. A tile is a head of M queries, and all keys."""
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        head = tile % heads
+        query_rows = tile // heads * M + tl.arange(0, M)
+        key_rows = tile // heads * M // W * W + tl.arange(0, W)
+        of_key = places(key_rows, head, key_stride, D)
+        q = tl.load(query + places(query_rows, head, query_stride, D))
         k = tl.load(key + of_key)
         v = tl.load(value + of_key)
-        rows = tile // heads * W + places_in_bin
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * (scale * LOG2_E)
-        of_query = tl.load(query_sentences + rows)[:, None]
-        p = weights(scores, of_query, tl.load(key_sentences + rows)[None, :], order, 1)
-        heads_output = tl.dot(p.to(v.dtype), v, input_precision="ieee") / tl.sum(p, 1)[:, None]
-        at = places(tile, heads, heads * D, W, D)
-        tl.store(output + at, heads_output.to(output.dtype.element_ty))
+        query_sentence = tl.load(query_sentences + query_rows)[:, None]
+        key_sentence = tl.load(key_sentences + key_rows)[None, :]
+        order = query_rows[:, None] >= key_rows[None, :] if CAUSAL else True
+        p = weights(scores, query_sentence, key_sentence, order, 1)
+        mean = tl.dot(p.to(v.dtype), v, input_precision="ieee") / tl.sum(p, 1)[:, None]
+        at = places(query_rows, head, heads * D, D)
+        tl.store(output + at, mean.to(output.dtype.element_ty))
 
 
 @triton.jit
@@ -90,24 +94,26 @@ def attention_backward(
     CAUSAL: tl.constexpr,
     W: tl.constexpr,
     D: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """The gradients of `attention`, which have the strides of queries, and of keys and values.
 
     Scores are [keys, queries], so that only the last product needs them the other way.
     """
-    places_in_bin = tl.arange(0, W)
-    order = places_in_bin[:, None] <= places_in_bin[None, :] if CAUSAL else True
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        of_query = places(tile, heads, query_stride, W, D)
-        of_key = places(tile, heads, key_stride, W, D)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        head = tile % heads
+        rows = tile // heads * W + tl.arange(0, W)
+        of_query = places(rows, head, query_stride, D)
+        of_key = places(rows, head, key_stride, D)
         q = tl.load(query + of_query)
         k = tl.load(key + of_key)
         v = tl.load(value + of_key)
-        g = tl.load(gradient + places(tile, heads, heads * D, W, D))
-        rows = tile // heads * W + places_in_bin
+        g = tl.load(gradient + places(rows, head, heads * D, D))
         scores = tl.dot(k, tl.trans(q), input_precision="ieee") * (scale * LOG2_E)
         query_sentence = tl.load(query_sentences + rows)[None, :]
-        p = weights(scores, query_sentence, tl.load(key_sentences + rows)[:, None], order, 0)
+        key_sentence = tl.load(key_sentences + rows)[:, None]
+        order = rows[:, None] <= rows[None, :] if CAUSAL else True
+        p = weights(scores, query_sentence, key_sentence, order, 0)
         p = p / tl.sum(p, 0)[None, :]
         dv = tl.dot(p.to(g.dtype), g, input_precision="ieee")
         tl.store(value_gradient + of_key, dv.to(v.dtype))
@@ -151,12 +157,13 @@ def residual_norm(
     DROPS: tl.constexpr,
     M: tl.constexpr,
     C: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Layer normalisation of x + Dropout(y). `normed` is the output before `weight` and `bias`."""
     columns = tl.arange(0, C)
     w = tl.load(weight + columns)[None, :]
     b = tl.load(bias + columns)[None, :]
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
         rows = tile * M + tl.arange(0, M)
         at = rows[:, None].to(tl.int64) * C + columns[None, :]
         real = (rows < N)[:, None]
@@ -189,6 +196,7 @@ def residual_norm_backward(
     DROPS: tl.constexpr,
     M: tl.constexpr,
     C: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """The gradients of `residual_norm`.
 
@@ -198,7 +206,7 @@ def residual_norm_backward(
     w = tl.load(weight + columns)[None, :]
     of_weight = tl.zeros((M, C), tl.float32)
     of_bias = tl.zeros((M, C), tl.float32)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
         rows = tile * M + tl.arange(0, M)
         at = rows[:, None].to(tl.int64) * C + columns[None, :]
         real = (rows < N)[:, None]
@@ -230,6 +238,7 @@ def relu_backward(
     C: tl.constexpr,
     M: tl.constexpr,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """The gradient of what ReLU made `output` [N, C] of, and its sums [programs, C] over the rows.
 
@@ -238,7 +247,7 @@ def relu_backward(
     """
     columns = tl.arange(0, BLOCK)
     total = tl.zeros((M, BLOCK), tl.float32)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
         rows = tile * M + tl.arange(0, M)
         at = rows[:, None].to(tl.int64) * C + columns[None, :]
         real = (rows < N)[:, None] & (columns < C)[None, :]
@@ -251,7 +260,15 @@ def relu_backward(
 
 @triton.jit
 def cross_entropy(
-    logits, targets, log_normalisers, target_logits, stride, share, V, tiles, BLOCK: tl.constexpr
+    logits,
+    targets,
+    log_normalisers,
+    target_logits,
+    share,
+    tiles,
+    V: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """The loss of a row, which becomes its gradient: see `fast/loss.py`.
 
@@ -261,9 +278,9 @@ def cross_entropy(
         share: of the target in q, without the uniform part.
     """
     columns = tl.arange(0, BLOCK)
-    blocks = tl.cdiv(V, BLOCK)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        row = logits + tl.cast(tile, tl.int64) * stride
+    blocks: tl.constexpr = (V + BLOCK - 1) // BLOCK
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+        row = logits + tl.cast(tile, tl.int64) * V
         target = tl.load(targets + tile)
         tl.store(target_logits + tile, tl.load(row + target).to(tl.float32))
         largest = tl.full((), float("-inf"), tl.float32)

@@ -24,7 +24,7 @@ class Launch(NamedTuple):
 
 
 LAUNCHES = {
-    "attention": Launch(4),
+    "attention": Launch(4, rows=64),
     "attention_backward": Launch(8),
     "residual_norm": Launch(4, rows=4),
     "residual_norm_backward": Launch(4, programs=1056),
@@ -61,7 +61,7 @@ def _launch(name: str, tiles: int, *arguments: Any, **constants: Any) -> None:
     chosen = LAUNCHES[name]
     grid = (min(chosen.programs, tiles),)
     getattr(kernels, name)[grid](
-        *arguments, tiles, **constants, num_warps=chosen.warps, num_stages=chosen.stages
+        *arguments, tiles, **constants, STAGES=chosen.stages, num_warps=chosen.warps
     )
 
 
@@ -131,7 +131,11 @@ def _launch_attention(
     bins, W = tensors[-1].shape
     heads = query.size(1) // d_k
     numbers = (query.stride(0), key.stride(0), heads, d_k**-0.5)
-    _launch(name, bins * heads, *tensors, *numbers, CAUSAL=causal, W=W, D=d_k)
+    constants = {"CAUSAL": causal, "W": W, "D": d_k}
+    if name == "attention":
+        M = constants["M"] = min(LAUNCHES[name].rows, W)
+        bins *= W // M
+    _launch(name, bins * heads, *tensors, *numbers, **constants)
 
 
 @attention.register_fake
@@ -161,7 +165,7 @@ attention.register_autograd(_attention_gradients, setup_context=_save_attention)
 
 
 @torch.library.custom_op(
-    "nmt::residual_norm", mutates_args=(), tags=torch.Tag.nondeterministic_seeded
+    "nmt::residual_norm", mutates_args=(), tags=[torch.Tag.nondeterministic_seeded]
 )
 def residual_norm(
     x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, rate: float, epsilon: float
@@ -267,7 +271,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tens
     target_logits = torch.empty_like(log_normalisers)
     tensors = (logits, targets, log_normalisers, target_logits)
     block = min(LOGITS, 1 << (V - 1).bit_length())
-    _launch("cross_entropy", rows, *tensors, logits.stride(0), 1 - epsilon, V, BLOCK=block)
+    _launch("cross_entropy", rows, *tensors, 1 - epsilon, V=V, BLOCK=block)
     return log_normalisers, target_logits
 
 
