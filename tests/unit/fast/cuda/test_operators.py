@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt_cli.config import resolve
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.fast.cuda import operators
+from nmt_cli.fast.cuda.bins import binned
+from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.fast.layout import layout_of
-from nmt_cli.fast.loss import to_gradient
+from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion, to_gradient
 from nmt_cli.fast.packing import Bins
+from nmt_cli.interfaces import ragged
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
+from nmt_cli.registry import build, discover
+from nmt_cli.training.settings import TrainingConfig
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="make test-kernels: interprets kernels"
 )
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a program compute several tiles, of many rows: the interpreter is slow."""
+    launch = operators.Launch(4, rows=16, programs=2)
+    monkeypatch.setattr(operators, "LAUNCHES", dict.fromkeys(operators.LAUNCHES, launch))
+    monkeypatch.setattr(operators, "LOGITS", 32)
 
 
 def bins(W: int, *lengths: list[int]) -> Bins:
@@ -72,13 +89,13 @@ def test_attention(kind: str, d_k: int) -> None:
         close(mine, other)
 
 
-def mask(N: int, C: int, rate: float) -> Tensor:
-    """What the kernel keeps at the next seed of the generator."""
-    with torch.random.fork_rng(devices=[]):
-        zeros, ones = torch.zeros(N, C), torch.ones(N, C)
-        bias = torch.zeros(C)
-        output, *_ = operators.residual_norm(zeros, ones, torch.ones(C), bias, rate, 1e-5)
-    return output > 0
+def kept(saved: list[Tensor], rate: float) -> Tensor:
+    """What the backward kernel keeps of y."""
+    normed, inverse, seed = (tensor.detach() for tensor in saved)
+    _, of_y, _ = operators.residual_norm_backward(
+        torch.randn_like(normed), normed, torch.ones(normed.size(1)), inverse, seed, rate
+    )
+    return of_y != 0
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
@@ -89,12 +106,84 @@ def test_residual_norm(rate: float) -> None:
     x, y, gradient = torch.randn(3, N, C).unbind()
     tensors = [x, y, torch.randn(C), torch.randn(C)]
     inputs = [tensor.clone().requires_grad_() for tensor in tensors]
-    keep = mask(N, C, rate) if rate else torch.ones(N, C, dtype=torch.bool)
-    output, *_ = operators.residual_norm(*inputs, rate, 1e-5)
+    output, *saved = operators.residual_norm(*inputs, rate, 1e-5)
     others = [tensor.clone().requires_grad_() for tensor in tensors]
-    total = others[0] + others[1] * keep / (1 - rate)
+    total = others[0] + others[1] * kept(saved, rate) / (1 - rate)
     expected = F.layer_norm(total, (C,), others[2], others[3], 1e-5)
     close(output, expected)
     gradients = torch.autograd.grad(output, inputs, gradient)
     for number, other in enumerate(torch.autograd.grad(expected, others, gradient)):
         close(gradients[number], other, 1e-5 if number < 2 else 1e-4)
+
+
+def test_masks_of_dropout() -> None:
+    """Each call draws another, by PyTorch's generator, with the given share in every column."""
+    masks = []
+    for seed in (1, None, 1):
+        if seed is not None:
+            torch.manual_seed(seed)
+        x, ones = torch.zeros(64, 32), torch.ones(64, 32)
+        _, *saved = operators.residual_norm(x, ones + x, ones[0], x[0], 0.25, 1e-5)
+        masks.append(kept(saved, 0.25).double())
+    assert not torch.equal(masks[0], masks[1])
+    # Between them, `kept` draws gradients: the seed alone decides.
+    assert torch.equal(masks[0], masks[2])
+    assert masks[0].mean().item() == pytest.approx(0.75, abs=0.04)
+    assert masks[0].mean(0).min() > 0.5
+    assert masks[0].mean(1).min() > 0.4
+    equal = (masks[0][1:] == masks[0][:-1]).double().mean().item()
+    assert equal == pytest.approx(0.625, abs=0.05)  # of neighbours, by chance
+
+
+def test_relu_backward() -> None:
+    torch.manual_seed(0)
+    output, gradient = torch.randn(21, 24).relu(), torch.randn(21, 24)
+    ours, bias = operators.relu_backward(gradient, output)
+    expected = gradient * (output > 0)
+    assert torch.equal(ours, expected)
+    close(bias, expected.sum(0), 1e-4)
+
+
+@pytest.mark.parametrize("V", [40, 64, 65])
+def test_cross_entropy(V: int) -> None:
+    """In blocks of 32 columns, of which the last is not full."""
+    torch.manual_seed(0)
+    logits, targets = 5 * torch.randn(7, V), torch.randint(V, (7,))
+    expected = logits.clone()
+    ours = operators.cross_entropy(logits, targets, 0.1)
+    for mine, other in zip(ours, to_gradient(expected, targets, 0.1), strict=True):
+        close(mine, other)
+    close(logits, expected)
+
+
+def model() -> Any:
+    torch.manual_seed(1)
+    sizes = {"num_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 2, "dropout": 0.0}
+    config = resolve(TrainingConfig, sizes)
+    return build(
+        config["model"],
+        attention=config["attention"],
+        source_vocabulary_size=50,
+        target_vocabulary_size=50,
+        shared_vocabulary=True,
+    )
+
+
+def test_a_model_by_kernels() -> None:
+    """The loss and every gradient of bins, and what the doctor says."""
+    discover()
+    batch = binned(ragged([[5, 6, 7, 8], [9, 10]]), ragged([[5, 6, 7], [9, 10, 12]]))
+    losses, gradients = [], []
+    for by_kernels in (True, False):
+        ours, criterion = model(), LabelSmoothedCrossEntropy(LabelSmoothingConfig())
+        computing = Fast(CPU)
+        computing.fit(ours, criterion if by_kernels else None)
+        if by_kernels:
+            assert set(computing.kernels.values()) == {""}
+        else:
+            fit_criterion(criterion, ChunkedCrossEntropy(64, 1 << 20, takes_padding=True))
+        losses.append(criterion(ours, batch).total)
+        gradients.append(torch.autograd.grad(losses[-1], list(ours.parameters())))
+    close(*losses)
+    for mine, other in zip(*gradients, strict=True):
+        close(mine, other, 1e-4)
