@@ -98,8 +98,12 @@ class Gradients:
     def compute(self, batch: Batch, factor: Tensor) -> Tensor:
         """Do `add` for a batch that is on the device."""
         total, nll = self.objective(batch)
-        self.scaler.scale(total * factor).backward()  # type: ignore[no-untyped-call]
+        self.differentiate(self.scaler.scale(total * factor))
         return torch.stack([total.detach().double(), nll.double()])
+
+    def differentiate(self, loss: Tensor) -> None:
+        """Add the gradient of `loss` to the gradients of the parameters."""
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def finish(self) -> list[Tensor]:
         """Sum the gradients over the ranks, and return the gradients that this rank counts.

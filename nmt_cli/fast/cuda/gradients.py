@@ -33,6 +33,16 @@ class ReplayedGradients(Gradients):
         result: Tensor = self.replay(counted, factor)
         return result
 
+    def differentiate(self, loss: Tensor) -> None:
+        """See `Gradients`. A few launches add all gradients to their sums."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        sums, added = [], []
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            if gradient is not None:
+                sums.append(parameter.grad)
+                added.append(gradient)
+        torch._foreach_add_(sums, added)
+
     def finish(self) -> list[Tensor]:
         """See `Gradients`. One tensor needs fewer launches."""
         gradients = super().finish()
