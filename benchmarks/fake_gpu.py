@@ -28,7 +28,7 @@ from nmt_cli import registry
 from nmt_cli.config import resolve
 from nmt_cli.data.corpus import Selection
 from nmt_cli.distributed import World
-from nmt_cli.fast.cuda import operators, replay
+from nmt_cli.fast.cuda import checks, replay
 from nmt_cli.training import start
 from nmt_cli.training.settings import TrainingConfig
 
@@ -249,7 +249,7 @@ def fake_gpu() -> Iterator[FakeGpu]:
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.multiple(torch.cuda, **seen))
         patches.enter_context(mock.patch.multiple(CudaInterface, **interface))
-        patches.enter_context(mock.patch.object(operators, "trouble", return_value=""))
+        patches.enter_context(mock.patch.object(checks, "failure", return_value=""))
         patches.enter_context(mock.patch.object(torch.Tensor, "pin_memory", lambda tensor: tensor))
         patches.enter_context(mock.patch.object(torch.nn.Module, "to", lambda module, *_: module))
         yield FakeGpu()

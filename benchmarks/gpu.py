@@ -1,9 +1,10 @@
-"""Measurements of training and decoding on a GPU, in four calls of at most eight minutes.
+"""Measurements of training and decoding on a GPU, in five calls of at most eight minutes.
 
     python -m benchmarks.gpu --part A     # GPU tests, matrix products, attention, updates, kernels
     python -m benchmarks.gpu --part B     # agreement with padding and float32, resume
     python -m benchmarks.gpu --part C     # other ways to make updates
     python -m benchmarks.gpu --part D     # decoding, checkpoints, start
+    python -m benchmarks.gpu --part tune  # our kernels: errors, and the fastest launch of each
     python -m benchmarks.gpu --without-gpu    # what can be known of training without one
 
 A part has sections. One that fails is reported and costs the others nothing. Each figure is written
@@ -14,6 +15,7 @@ runs in seconds, to try it.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +26,7 @@ from typing import Any
 import torch
 
 import nmt_cli
-from benchmarks import kernels, predict, report
+from benchmarks import kernels, predict, report, tune
 from benchmarks.gpu_runs import Bench, NotAvailable, Run
 from benchmarks.peers.serve import Size
 from benchmarks.synthetic import (
@@ -46,6 +48,7 @@ PADDED = {"NMT_BENCHMARK_PADDED": "yes"}
 WAYS: dict[str, tuple[Sequence[str], dict[str, str]]] = {
     "default": ((), {}),
     "not compiled": (("--no-compile",), {}),
+    "without our kernels": (("--no-kernels",), {}),
     "padded": ((), PADDED),
     "padded, float32": (("--precision", "float32"), PADDED),
 }
@@ -302,12 +305,37 @@ def start(bench: Bench) -> Iterator[Row]:
         yield {"start": about, "s to the end of the first step": run.until_first_step}
 
 
+def kernels_right(bench: Bench) -> Iterator[Row]:
+    """The errors of the kernels of an update in bfloat16, against float64."""
+    bench.data()
+    size = next(iter(bench.models.values()))
+    for about, error in tune.errors(tune.Inputs(size, bench.pairs, bench.tokens, bench.device)):
+        yield {"kernel": about, "relative error": error}
+
+
+def launches(bench: Bench) -> Iterator[Row]:
+    """The microseconds of each launch of a kernel, and the fastest one."""
+    bench.data()
+    for name, size in bench.models.items():
+        inputs = tune.Inputs(size, bench.pairs, bench.tokens, bench.device)
+        best: dict[str, Row] = {}
+        for kernel, launch, block, result in tune.times(inputs):
+            figures = {**launch._asdict(), "block": block or ""}
+            row = {"": f"{name}: {kernel}", **figures, "us": result}
+            yield row
+            if isinstance(result, float) and result < best.get(kernel, {"us": math.inf})["us"]:
+                best[kernel] = row
+        for row in best.values():
+            yield {"fastest": row[""], **row}
+
+
 Section = Callable[[Bench], Iterator[Row]]
 PARTS: dict[str, tuple[Section, ...]] = {
     "A": (gpu_tests, products, attention, steps),
     "B": (agreement, resume, eighth),
     "C": (variants,),
     "D": (decoding, save, start),
+    "tune": (kernels_right, launches),
 }
 
 

@@ -18,6 +18,7 @@ from nmt_cli.fast.cuda import operators
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.operators import Launch
 from nmt_cli.fast.layout import Binned, layout_of
+from nmt_cli.fast.packing import Bins
 from nmt_cli.interfaces import ragged
 from nmt_cli.layers.attention import FullAttention
 
@@ -79,11 +80,18 @@ class Inputs:
     """Tensors of an update of `tokens` tokens a side, in bins as a training has them."""
 
     def __init__(
-        self, size: Size, pairs: Sequence[Pair], tokens: int, device: torch.device, dtype: Any
+        self,
+        size: Size,
+        pairs: Sequence[Pair],
+        tokens: int,
+        device: torch.device,
+        dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         count = int(np.searchsorted(np.cumsum([len(target) + 1 for _, target in pairs]), tokens))
         batch = binned(*(ragged([pair[side] for pair in pairs[:count]]) for side in (0, 1)))
-        batch = batch.to(device)
+        batch = batch.map_tensors(lambda tensor: tensor.to(device))
+        assert isinstance(batch.sources, Bins)
+        assert isinstance(batch.targets, Bins)
         self.size = size
         self.sources, self.targets = batch.sources, batch.targets
         self.N = batch.source.numel()
@@ -161,7 +169,7 @@ def microbenchmark(work: Callable[[], Any], device: torch.device) -> float:
     if device.type != "cuda":
         return seconds_of(work, device)
     work()
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(stream):
         work()
     torch.cuda.synchronize()
@@ -190,7 +198,7 @@ def errors(inputs: Inputs) -> Iterator[tuple[str, float]]:
         sentences = (layout.queries.sentences, layout.keys.sentences)
         output = operators.attention(packed, *sentences, size.heads, d_k, layout.causal)
         wide = [product.detach().double().requires_grad_() for product in packed]
-        parts = [heads(part) for x in wide for part in x.split(size.width, 1)]
+        parts = [heads(part) for x in wide for part in torch.split(x, size.width, 1)]
         expected = layout.attend(FullAttention(), *parts).flatten(1)
         yield f"attention, {kind}", relative(output, expected)
         gradients = torch.autograd.grad(output, packed, g)
@@ -206,7 +214,7 @@ def mask(saved: Sequence[Tensor], g: Tensor, rate: float) -> Tensor:
     normed, inverse, seed = (tensor.detach() for tensor in saved)
     ones = torch.ones(normed.size(1), device=g.device)
     _, of_y, _ = operators.residual_norm_backward(g, normed, ones, inverse, seed, rate)
-    return of_y != 0
+    return torch.ne(of_y, 0)
 
 
 def errors_of_rows(inputs: Inputs) -> Iterator[tuple[str, float]]:

@@ -20,6 +20,7 @@ Item = TypeVar("Item")
 Load = Callable[[Any, Any], Any]  # (sentence pairs, indices) -> batch
 # Modules that may be missing.
 ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}
+UNFIT = "there is none for this model"
 
 
 def choose_device(name: str) -> torch.device:
@@ -67,7 +68,7 @@ class Plain:
     sizes = Sizes(batch_tokens=2048, hypotheses=128, logit_rows=1024)
     # Whether micro-batches are made smaller until they fit. A CPU's system would end the process.
     tries_memory = False
-    # Parts of an update that have kernels, and why PyTorch's are used after all, or nothing.
+    # Parts of an update that have kernels of our own, and why PyTorch computes them, or "".
     kernels: Mapping[str, str] = {}
 
     def __init__(self, device: torch.device) -> None:
@@ -111,8 +112,18 @@ class Plain:
         """Return `search` with this model as its first argument, or a faster equivalent."""
         return partial(search, model)
 
+    def check_kernels(self, model: Any, criterion: Any, precision: str) -> Mapping[str, str]:
+        """Return `kernels` for this model after a check of each. Its lines are not yet exchanged.
+
+        `UNFIT` stands for a part of the model that has no kernel.
+        """
+        return {}
+
     def fit(self, model: Any, criterion: Any = None) -> None:
-        """Make a model on this device, and its criterion, faster. They compute the same."""
+        """Make a model on this device, and its criterion, faster. They compute the same.
+
+        An update has the `kernels` that work.
+        """
 
     def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
         """Compile the layers and the criterion when they are first used.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -55,6 +55,16 @@ def ending(run: Run) -> str:
     if run.has_all_epochs:
         text += f" after {counted(state.epochs, 'epoch')}"
     return text
+
+
+def about_kernels(kernels: Mapping[str, str]) -> str:
+    """Return a line about `Plain.kernels`."""
+    used = [part for part, trouble in kernels.items() if not trouble]
+    line = f"for {', '.join(used) or 'nothing'}"
+    for part, trouble in kernels.items():
+        if trouble:
+            line += f"; not for {part}: {trouble}"
+    return line
 
 
 def closing_lines(run: Run) -> str:

@@ -112,6 +112,11 @@ class TrainingConfig:
     cuda_graphs: bool = option(
         True, "Replay the updates of a Transformer on a GPU as CUDA graphs.", may_change=True
     )
+    kernels: bool | None = option(
+        None,
+        "Compute parts of an update on a GPU by kernels in Triton. [default: if they work there]",
+        may_change=True,
+    )
     model_parallel: bool = option(
         False, "Divide what the model allows among the processes of torchrun.", may_change=True
     )

@@ -17,7 +17,7 @@ from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.config import RunConfig, extended, extras, flag, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches, load_batch
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest
-from nmt_cli.device import Plain, fast
+from nmt_cli.device import UNFIT, Plain, fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
 from nmt_cli.files.text import weighted
@@ -30,6 +30,7 @@ from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.gradients import Objective, trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.messages import (
+    about_kernels,
     advice,
     closing_lines,
     ending,
@@ -66,7 +67,8 @@ def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
 def as_started(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
     """Return the settings with which an earlier run goes on as it was started.
 
-    It keeps its precision. Settings that are newer than the run are as they were `before`.
+    It keeps its precision and its kernels. Settings that are newer than the run are as they were
+    `before`.
     """
     components = {}
     for kind, component in config.components.items():
@@ -77,8 +79,11 @@ def as_started(config: RunConfig, recorded: Mapping[str, Any]) -> RunConfig:
                 before[field.name] = field.metadata["before"]
         components[kind] = replace(component, **before)
     config = replace(config, components=components)
+    training = recorded["training"]
     if config.training.precision == "auto":
-        config = with_precision(config, recorded["training"]["precision"])
+        config = with_training(config, precision=training["precision"])
+    if config.training.kernels is None:
+        config = with_training(config, kernels=training.get("kernels", False))
     return config
 
 
@@ -95,8 +100,8 @@ def check_owners(recorded: Mapping[str, Any], run: Path | None) -> None:
             )
 
 
-def with_precision(config: RunConfig, precision: str) -> RunConfig:
-    return replace(config, training=replace(config.training, precision=precision))
+def with_training(config: RunConfig, **settings: Any) -> RunConfig:
+    return replace(config, training=replace(config.training, **settings))
 
 
 class TrainingData(NamedTuple):
@@ -289,6 +294,11 @@ def build_run(
     if settings.model_parallel and precision == "float16":
         # An overflow in one rank's parameters would be unknown to the others.
         raise UsageError("--model-parallel cannot be used with --precision float16")
+    if settings.kernels is not False:
+        checked = computing.check_kernels(model, criterion, precision)
+        computing.kernels = agreed_kernels(world.gather(checked))
+        if not quiet and not {"", UNFIT}.issuperset(computing.kernels.values()):
+            say(f"warning: kernels {about_kernels(computing.kernels)}")
     computing.fit(model, criterion)
     if settings.gradient_checkpointing:
         recompute(model.stacks())
@@ -309,10 +319,19 @@ def build_run(
 
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     costs = CostMeter(rates, world.size)
-    contents = describe(with_precision(config, precision), task, corpus, origin, computing)
+    contents = describe(with_training(config, precision=precision), task, corpus, origin, computing)
     run = Run(trainer, task, valid, length_of(plan, settings), costs, contents, out, quiet)
     criterion.prepare(run)
     return run
+
+
+def agreed_kernels(of_ranks: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return `Plain.kernels`. One that fails on a rank is used on none."""
+    agreed: dict[str, str] = {}
+    for kernels in of_ranks:
+        for part, trouble in kernels.items():
+            agreed[part] = agreed.get(part) or trouble
+    return agreed
 
 
 def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
@@ -416,7 +435,11 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
     with join_world(settings.device, settings.timeout_minutes) as world:
         prepare_torch(settings, world.device)
         run = run_of(options, config, flags, world, out, quiet=not world.is_main)
-        config = with_precision(config, run.trainer.objective.precision)
+        kernels = settings.kernels
+        if kernels is None:
+            kernels = "" in run.trainer.fast.kernels.values()
+        precision = run.trainer.objective.precision
+        config = with_training(config, precision=precision, kernels=kernels)
         try:
             if world.is_main:
                 run.directory.claim(content_of_config(run, config, options))

@@ -26,7 +26,7 @@ from nmt_cli.distributed import World, join_world
 from nmt_cli.errors import TrainingError, UsageError, environment_number, main_rank_reports
 from nmt_cli.streams import say
 from nmt_cli.training.memory import fits, largest
-from nmt_cli.training.messages import parameters_of
+from nmt_cli.training.messages import about_kernels, parameters_of
 from nmt_cli.training.reporter import table
 from nmt_cli.training.run import Run
 from nmt_cli.training.settings import RunOptions
@@ -96,7 +96,8 @@ def checks_of_run(
     run = run_of(options, config, flags, world, place, quiet=True)
     run.check_agreement()
     checks = [machine.devices(world, run.trainer.objective.precision)]
-    checks += machine.kernels(run.trainer.fast.kernels)
+    if run.trainer.fast.kernels:
+        checks.append(Check("kernels", about_kernels(run.trainer.fast.kernels)))
     check_of_memory = memory(run)
     checks.append(check_of_memory)
     seconds = None

@@ -95,18 +95,6 @@ def devices(world: World, precision: str) -> Check:
     return Check("devices", value, remedy, figures=figures)
 
 
-def kernels(parts: Mapping[str, str]) -> list[Check]:
-    """Say which parts of an update have kernels of their own, as `Plain.kernels` has them."""
-    if not parts:
-        return []
-    ours = [name for name, trouble in parts.items() if not trouble]
-    value = f"for {', '.join(ours) or 'nothing'}"
-    for name, trouble in parts.items():
-        if trouble:
-            value += f"; not for {name}: {trouble}"
-    return [Check("kernels", value)]
-
-
 def exchange(world: World, count: int, update: float | None) -> list[Check]:
     """Measure the sum of so many float32 numbers over all ranks.
 

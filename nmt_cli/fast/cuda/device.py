@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -13,12 +13,12 @@ from nmt_cli.cores import Sizes
 from nmt_cli.device import HostCopies, Load, Plain
 from nmt_cli.distributed import ranks_of
 from nmt_cli.fast import rows
-from nmt_cli.fast.cuda import layers, operators
+from nmt_cli.fast.cuda import checks, layers, operators
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.copies import PinnedCopies
 from nmt_cli.fast.cuda.gradients import ReplayedGradients, replayed_change
 from nmt_cli.fast.cuda.graph_search import GraphSearch
-from nmt_cli.fast.exchange import exchange
+from nmt_cli.fast.exchange import Methods, exchange
 from nmt_cli.fast.inference import FrozenTransformer, all_frozen, takes
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
 from nmt_cli.interfaces import Batch, Criterion, Decodable
@@ -73,17 +73,20 @@ class Fast(Plain):
             return GraphSearch(model, plain)
         return plain
 
+    def check_kernels(self, model: Any, criterion: Any, precision: str) -> Mapping[str, str]:
+        """See `Plain`."""
+        return checks.kernels(model, criterion, self.device, precision)
+
     def fit(self, model: Any, criterion: Any = None) -> None:
         """See `Plain`."""
-        methods = METHODS
+        methods: Methods = METHODS
         if criterion is not None:
             loss = ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True)
-            self.kernels = layers.kernels(model, self.device)
-            if not self.kernels["loss"]:
+            if self.kernels.get(checks.LOSS) == "":
                 loss.to_gradient = operators.cross_entropy
             for part, by_kernel in layers.BY_KERNELS.items():
-                if not self.kernels[part]:
-                    methods = methods | by_kernel
+                if self.kernels.get(part) == "":
+                    methods = {**methods, **by_kernel}
             fit_criterion(criterion, loss)
         exchange(model, methods)
 
@@ -103,7 +106,7 @@ class Fast(Plain):
         for layer in chain.from_iterable(model.stacks()):
             layer.compile(dynamic=True)
         cross_entropy = vars(criterion).get("cross_entropy")
-        if isinstance(cross_entropy, ChunkedCrossEntropy) and self.kernels["loss"]:
+        if isinstance(cross_entropy, ChunkedCrossEntropy) and self.kernels.get(checks.LOSS) != "":
             cross_entropy.compile()
 
     def takes_bins(self, model: Any, criterion: Any) -> bool:

@@ -36,9 +36,10 @@ class ReplayedGradients(Gradients):
     def differentiate(self, loss: Tensor) -> None:
         """See `Gradients`. A few launches add all gradients to their sums."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        sums, added = [], []
+        sums = []
+        added = []
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            if gradient is not None:
+            if gradient is not None and parameter.grad is not None:
                 sums.append(parameter.grad)
                 added.append(gradient)
         torch._foreach_add_(sums, added)

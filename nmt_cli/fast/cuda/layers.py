@@ -11,12 +11,14 @@ from torch import Tensor
 from nmt_cli.device import product_dtype
 from nmt_cli.fast import rows
 from nmt_cli.fast.cuda import operators
+from nmt_cli.fast.cuda.bins import WIDTH
+from nmt_cli.fast.exchange import Methods
 from nmt_cli.fast.layout import Binned
 from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, MultiHeadAttention
 from nmt_cli.layers.embedding import SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward, Residual
 
-WIDTHS = (16, 32, 64, 128)  # of heads and bins that one tile holds
+HEADS = (16, 32, 64, 128)  # their widths that fit a tile
 
 
 def full_attention(
@@ -33,19 +35,31 @@ def full_attention(
 
 def feed_forward(self: FeedForward, x: Tensor) -> Tensor:
     """See `FeedForward`. A GPU has a kernel for a product of rows and ReLU."""
-    weight, bias = self.inner.weight, self.inner.bias
-    if x.dim() != 2 or not self.training or self.activation != "relu" or bias is None:
+    return _feed_forward(self, x, by_kernel=False)
+
+
+def feed_forward_by_kernels(self: FeedForward, x: Tensor) -> Tensor:
+    """See `FeedForward`. Another kernel computes the gradient of ReLU and its sum."""
+    return _feed_forward(self, x, by_kernel=True)
+
+
+def _feed_forward(self: FeedForward, x: Tensor, by_kernel: bool) -> Tensor:
+    if x.dim() != 2 or not self.training or not is_relu_of_sum(self):
         return FeedForward.forward(self, x)
     dtype = product_dtype(x)
-    inner: Tensor = _ProductWithReLU.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))  # type: ignore[no-untyped-call]
+    weight, bias = self.inner.weight.to(dtype), self.inner.bias.to(dtype)
+    inner: Tensor = _ProductWithReLU.apply(x.to(dtype), weight, bias, by_kernel)  # type: ignore[no-untyped-call]
     return self.outer(self.dropout(inner))
+
+
+def is_relu_of_sum(feed_forward: FeedForward) -> bool:
+    """Return whether it is equation 2."""
+    return feed_forward.activation == "relu" and feed_forward.inner.bias is not None
 
 
 def multi_head_attention(self: MultiHeadAttention, x: Tensor, context: Any, layout: Any) -> Tensor:
     """See `MultiHeadAttention`. The kernel reads and writes products as they are."""
-    fits = in_tiles(self) and isinstance(layout, Binned) and layout.allowed.size(-1) in WIDTHS
-    # The tiles of float32 are too large for a GPU.
-    if not fits or (x.is_cuda and product_dtype(x) == torch.float32):
+    if not isinstance(layout, Binned) or layout.allowed.size(-1) > WIDTH or not in_tiles(self):
         return MultiHeadAttention.forward(self, x, context, layout)
     if self.cross:
         queries = F.linear(x, *self.stacked("q"))
@@ -62,7 +76,7 @@ def in_tiles(attention: MultiHeadAttention) -> bool:
     kernel, widths = attention.kernel, attention.widths
     if kernel.window != -1 or type(kernel).placed is not Kernel.placed or attention.normalised:
         return False
-    return not kernel.dropout.rate and widths["q"] == widths["v"] and widths["q"] in WIDTHS
+    return not kernel.dropout.rate and widths["q"] == widths["v"] and widths["q"] in HEADS
 
 
 def residual(self: Residual, x: Tensor, sublayer: Any) -> Tensor:
@@ -79,30 +93,15 @@ def residual(self: Residual, x: Tensor, sublayer: Any) -> Tensor:
 def in_kernel(residual: Residual) -> bool:
     """Return whether there is a kernel of this order and width."""
     (width,) = residual.norm.normalized_shape
-    return not residual.pre_norm and width >= 4 and width & (width - 1) == 0
+    return not residual.pre_norm and 4 <= width <= 8192 and width & (width - 1) == 0
 
 
-BY_KERNELS = {
+BY_KERNELS: dict[str, Methods] = {
     "attention": {MultiHeadAttention.forward: multi_head_attention},
     "residual connections": {Residual.forward: residual},
+    "ReLU": {FeedForward.forward: feed_forward_by_kernels},
 }
-"""What is exchanged where there are kernels for these parts."""
-
-
-def kernels(model: Any, device: torch.device) -> dict[str, str]:
-    """See `Plain.kernels`."""
-    trouble = operators.trouble(device)
-    parts = dict.fromkeys(("attention", "residual connections", "loss", "ReLU"), trouble)
-    if trouble:
-        return parts
-    modules = list(model.modules())
-    if not any(isinstance(module, Residual) and in_kernel(module) for module in modules):
-        parts["residual connections"] = "pre-norm, or the width is not a power of two"
-    parts["attention"] = "other than equation 1, or the width is not a power of two"
-    for module in modules:
-        if isinstance(module, MultiHeadAttention) and in_tiles(module):
-            parts["attention"] = operators.trouble(device, module.widths["q"])
-    return parts
+"""What is exchanged where the kernels of these parts work."""
 
 
 def sinusoidal_positions(self: SinusoidalPositions, start: int, length: int) -> Tensor:
@@ -118,13 +117,18 @@ class _ProductWithReLU(torch.autograd.Function):
     """max(0, x W^T + b)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, by_kernel: bool) -> Tensor:
         output: Tensor = torch._addmm_activation(bias, x, weight.t())
         ctx.save_for_backward(x, weight, output)
+        ctx.by_kernel = by_kernel
         return output
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, output = ctx.saved_tensors
-        gradient, bias_gradient = operators.relu_backward(gradients[0], output)
-        return gradient @ weight, gradient.t() @ x, bias_gradient
+        if ctx.by_kernel:
+            gradient, bias_gradient = operators.relu_backward(gradients[0], output)
+        else:
+            gradient = gradients[0] * (output > 0)
+            bias_gradient = gradient.sum(0)
+        return gradient @ weight, gradient.t() @ x, bias_gradient, None

@@ -5,17 +5,14 @@ Letters: N rows, H heads, W width of a bin, C columns of a row, V vocabulary.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from nmt_cli.fast.cuda.bins import WIDTH
-
 
 class Launch(NamedTuple):
-    """The fastest launch of a kernel on an H100, by `benchmarks.gpu --part tune`."""
+    """The launch of a kernel. `python -m benchmarks.gpu --part tune` prints the fastest ones."""
 
     warps: int
     rows: int = 1  # of a tile
@@ -32,26 +29,6 @@ LAUNCHES = {
     "cross_entropy": Launch(16),
 }
 LOGITS = 8192  # in a block of the loss
-
-
-@cache
-def trouble(device: torch.device, d_k: int = 0) -> str:
-    """Return why there are no kernels on `device`, or none of attention with `d_k`, or nothing.
-
-    Triton needs a C compiler and Python's headers, and attention enough memory on the chip.
-    """
-    try:
-        if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-            return "the GPU has no bfloat16"
-        rows = torch.ones(WIDTH, 3 * d_k or 1, dtype=torch.bfloat16, device=device)
-        if d_k:
-            sentences = torch.ones(1, WIDTH, dtype=torch.int64, device=device)
-            attention_backward(rows[:, :d_k], [rows], sentences, sentences, 1, d_k, False)
-        else:
-            _launch_relu(rows, rows)
-    except Exception as error:  # of Triton, the compiler, the driver or the GPU
-        return f"{type(error).__name__}: {error}".partition("\n")[0]
-    return ""
 
 
 def _launch(name: str, tiles: int, *arguments: Any, **constants: Any) -> None:
@@ -122,7 +99,7 @@ def attention_backward(
 
 def _parts(packed: list[Tensor], width: int) -> list[Tensor]:
     """Queries, keys and values, or their gradients."""
-    return [part for product in packed for part in product.split(width, 1)]
+    return [part for product in packed for part in torch.split(product, width, 1)]
 
 
 def _launch_attention(
@@ -175,10 +152,11 @@ def residual_norm(
     C is a power of two. The device's generator draws the seed of a mask, which a CUDA graph draws
     anew when it is replayed.
     """
+    x = x.contiguous()
     N, C = x.shape
     output, normed = torch.empty_like(x), torch.empty_like(x)
     inverse_deviation = torch.empty(N, device=x.device)
-    seed = torch.zeros((), dtype=torch.int64, device=x.device)
+    seed = torch.empty((), dtype=torch.int64, device=x.device)
     if rate:
         seed.random_()
     tensors = (x, y.contiguous(), weight, bias, output, normed, inverse_deviation, seed)
@@ -242,18 +220,11 @@ residual_norm.register_autograd(_residual_norm_gradients, setup_context=_save_re
 @torch.library.custom_op("nmt::relu_backward", mutates_args=())
 def relu_backward(gradient: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of what ReLU made `output` [N, C] of, and its sum [C] over the rows."""
-    if trouble(output.device):
-        gradient = gradient * (output > 0)
-        return gradient, gradient.sum(0)
-    return _launch_relu(gradient.contiguous(), output)
-
-
-def _launch_relu(gradient: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     C = output.size(1)
     input_gradient = torch.empty_like(output)
     sums = _sums("relu_backward", output, C)
     block = 1 << (C - 1).bit_length()
-    tensors = (gradient, output, input_gradient, sums)
+    tensors = (gradient.contiguous(), output, input_gradient, sums)
     _launch_rows("relu_backward", output, *tensors, C=C, BLOCK=block)
     return input_gradient, sums.sum(0).to(output.dtype)
 

@@ -10,17 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_run import SIZES, built
+from tiny_run import SIZES, built, run
 from torch import nn
 
 from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
+from nmt_cli.device import UNFIT
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.fast.cpu.device import Fast
 from nmt_cli.registry import option
 from nmt_cli.training.costs import flops_of_update
+from nmt_cli.training.messages import about_kernels
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.run_directory import CONFIG
-from nmt_cli.training.start import configuration, open_data
+from nmt_cli.training.start import agreed_kernels, configuration, open_data
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])
@@ -30,6 +33,50 @@ def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
     (tmp_path / CONFIG).write_text(json.dumps(content))
     for flags, expected in (({}, recorded), ({"precision": "float32"}, "float32")):
         assert configuration(TrainOptions(out=tmp_path), flags).training.precision == expected
+
+
+@pytest.mark.parametrize(
+    ("troubles", "kept"), [(("", "no compiler"), True), (("no compiler", ""), False)]
+)
+def test_a_run_keeps_its_kernels(
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    troubles: tuple[str, str],
+    kept: bool,
+) -> None:
+    """It has them again later, though they have failed, and none that did not work at its start."""
+    for step, trouble in enumerate(troubles, start=1):
+        kernels = {"loss": trouble, "attention": UNFIT}
+        monkeypatch.setattr(Fast, "check_kernels", lambda *_, kernels=kernels: kernels)
+        run(tiny_data, tmp_path / "run", max_steps=step)
+        warned = (
+            "warning: kernels for nothing; not for loss: no compiler" in capsys.readouterr().err
+        )
+        assert warned == bool(trouble)
+        content = json.loads((tmp_path / "run" / CONFIG).read_text())
+        assert content["training"]["kernels"] is kept
+
+
+def test_kernels_that_a_run_does_not_want(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run from before there were any goes on without."""
+    monkeypatch.setattr(Fast, "check_kernels", lambda *_: pytest.fail("they are checked"))
+    run(tiny_data, tmp_path, max_steps=1, kernels=False)
+    content = json.loads((tmp_path / CONFIG).read_text())
+    del content["training"]["kernels"]
+    (tmp_path / CONFIG).write_text(json.dumps(content))
+    run(tiny_data, tmp_path, max_steps=2)
+    assert json.loads((tmp_path / CONFIG).read_text())["training"]["kernels"] is False
+
+
+def test_a_kernel_that_fails_on_a_rank_is_used_on_none() -> None:
+    of_ranks = [{"loss": "", "ReLU": ""}, {"loss": "no compiler", "ReLU": ""}]
+    expected = {"loss": "no compiler", "ReLU": ""}
+    assert agreed_kernels(of_ranks) == agreed_kernels(of_ranks[::-1]) == expected
+    assert about_kernels(expected) == "for ReLU; not for loss: no compiler"
 
 
 @pytest.mark.parametrize(

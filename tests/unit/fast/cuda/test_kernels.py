@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from like_a_gpu import like_a_gpu
+from tiny_run import run
 from torch import Tensor
 
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.config import resolve
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
@@ -17,11 +21,12 @@ from nmt_cli.fast.cuda import operators
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.fast.layout import layout_of
-from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion, to_gradient
+from nmt_cli.fast.loss import to_gradient
 from nmt_cli.fast.packing import Bins
 from nmt_cli.interfaces import ragged
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
 from nmt_cli.registry import build, discover
+from nmt_cli.training.run_directory import read_config
 from nmt_cli.training.settings import TrainingConfig
 
 pytest.importorskip("triton")
@@ -33,10 +38,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a program compute several tiles, of many rows: the interpreter is slow."""
+    """A program computes several tiles, of many rows: the interpreter is slow."""
     launch = operators.Launch(4, rows=16, programs=2)
     monkeypatch.setattr(operators, "LAUNCHES", dict.fromkeys(operators.LAUNCHES, launch))
-    monkeypatch.setattr(operators, "LOGITS", 32)
 
 
 def bins(W: int, *lengths: list[int]) -> Bins:
@@ -98,6 +102,23 @@ def kept(saved: list[Tensor], rate: float) -> Tensor:
     return of_y != 0
 
 
+def test_attention_in_float16() -> None:
+    """Products have the type of their inputs. The interpreter has no products of bfloat16."""
+    torch.manual_seed(0)
+    sentences = (QUERIES.sentences, KEYS.sentences)
+    packed = [torch.randn(QUERIES.sentences.numel(), n * 32).half() for n in (1, 2)]
+    gradient = torch.randn(QUERIES.sentences.numel(), 32).half()
+    for operator, extra in ((operators.attention, ()), (operators.attention_backward, (gradient,))):
+        low = operator(*extra, packed, *sentences, 2, 16, False)
+        wide = [product.float() for product in packed]
+        extra = tuple(tensor.float() for tensor in extra)
+        expected = operator(*extra, wide, *sentences, 2, 16, False)
+        pairs = zip(low, expected, strict=True) if extra else [(low, expected)]
+        for mine, other in pairs:
+            assert mine.dtype == torch.float16
+            close(mine.float(), other, 2e-3)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_residual_norm(rate: float) -> None:
     """With rows that do not fill a tile, and several tiles a program."""
@@ -145,8 +166,9 @@ def test_relu_backward() -> None:
 
 
 @pytest.mark.parametrize("V", [40, 64, 65])
-def test_cross_entropy(V: int) -> None:
+def test_cross_entropy(V: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of 32 columns, of which the last is not full."""
+    monkeypatch.setattr(operators, "LOGITS", 32)
     torch.manual_seed(0)
     logits, targets = 5 * torch.randn(7, V), torch.randint(V, (7,))
     expected = logits.clone()
@@ -177,13 +199,44 @@ def test_a_model_by_kernels() -> None:
     for by_kernels in (True, False):
         ours, criterion = model(), LabelSmoothedCrossEntropy(LabelSmoothingConfig())
         computing = Fast(CPU)
-        computing.fit(ours, criterion if by_kernels else None)
         if by_kernels:
+            computing.kernels = computing.check_kernels(ours, criterion, "float32")
+            assert list(computing.kernels) == ["attention", "residual connections", "ReLU", "loss"]
             assert set(computing.kernels.values()) == {""}
-        else:
-            fit_criterion(criterion, ChunkedCrossEntropy(64, 1 << 20, takes_padding=True))
+        computing.fit(ours, criterion)
         losses.append(criterion(ours, batch).total)
         gradients.append(torch.autograd.grad(losses[-1], list(ours.parameters())))
     close(*losses)
     for mine, other in zip(*gradients, strict=True):
         close(mine, other, 1e-4)
+
+
+def test_a_compiler_knows_the_shapes() -> None:
+    """What each operator says of its outputs is true."""
+    rows, sentences = torch.randn(64, 96), QUERIES.sentences
+    x, seed = torch.randn(64, 32), torch.zeros((), dtype=torch.int64)
+    attention = ([rows], sentences, sentences, 2, 16, True)
+    for operator, arguments in (
+        (operators.attention, attention),
+        (operators.attention_backward, (x, *attention)),
+        (operators.residual_norm, (x, x, x[0], x[1], 0.1, 1e-5)),
+        (operators.residual_norm_backward, (x, x, x[0], x[:, 0].contiguous(), seed, 0.1)),
+        (operators.relu_backward, (x, x)),
+        (operators.cross_entropy, (x.clone(), torch.zeros(64, dtype=torch.int64), 0.1)),
+    ):
+        checked = ("test_schema", "test_faketensor", "test_autograd_registration")
+        torch.library.opcheck(operator, arguments, test_utils=checked)
+
+
+def test_a_run_resumes_bit_for_bit(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, whose masks the backward pass draws again."""
+    like_a_gpu(monkeypatch)
+    settings = {"d_model": 32, "batch_tokens": 60, "micro_batches": 1, "dropout": 0.3}
+    settings |= {"save_every": 1, "validate_every": 1000}
+    run(tiny_data, tmp_path / "whole", max_steps=2, **settings)
+    run(tiny_data, tmp_path / "parts", max_steps=1, **settings)
+    run(tiny_data, tmp_path / "parts", max_steps=2, **settings)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    assert read_config(tmp_path / "parts")["training"]["kernels"]
