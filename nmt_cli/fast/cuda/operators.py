@@ -1,5 +1,8 @@
 """The kernels as operators of PyTorch with gradients, which compiled code may call.
 
+A compiler knows the shapes by `register_fake`, where `len` would make code of its own for each
+number of rows.
+
 Letters: N rows, H heads, W width of a bin, C columns of a row, V vocabulary.
 """
 
@@ -119,7 +122,7 @@ def _launch_attention(
 def _(
     packed: list[Tensor], queries: Tensor, keys: Tensor, heads: int, d_k: int, causal: bool
 ) -> Tensor:
-    return packed[0].new_empty(len(packed[0]), heads * d_k)
+    return packed[0].new_empty(packed[0].size(0), heads * d_k)
 
 
 @attention_backward.register_fake
@@ -191,7 +194,7 @@ def _dropout(rate: float) -> tuple[int, float]:
 
 @residual_norm.register_fake
 def _(x: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    inverse_deviation = x.new_empty(len(x), dtype=torch.float32)
+    inverse_deviation = x.new_empty(x.size(0), dtype=torch.float32)
     seed = x.new_empty((), dtype=torch.int64)
     return torch.empty_like(x), torch.empty_like(x), inverse_deviation, seed
 
@@ -248,5 +251,5 @@ def cross_entropy(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tens
 
 @cross_entropy.register_fake
 def _(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    rows = logits.new_empty(len(logits), dtype=torch.float32)
+    rows = logits.new_empty(logits.size(0), dtype=torch.float32)
     return rows, torch.empty_like(rows)

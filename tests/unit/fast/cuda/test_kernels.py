@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from like_a_gpu import like_a_gpu
-from tiny_run import run
 from torch import Tensor
 
-from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.config import resolve
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
@@ -26,7 +22,6 @@ from nmt_cli.fast.packing import Bins
 from nmt_cli.interfaces import ragged
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
 from nmt_cli.registry import build, discover
-from nmt_cli.training.run_directory import read_config
 from nmt_cli.training.settings import TrainingConfig
 
 pytest.importorskip("triton")
@@ -226,17 +221,3 @@ def test_a_compiler_knows_the_shapes() -> None:
     ):
         checked = ("test_schema", "test_faketensor", "test_autograd_registration")
         torch.library.opcheck(operator, arguments, test_utils=checked)
-
-
-def test_a_run_resumes_bit_for_bit(
-    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With dropout, whose masks the backward pass draws again."""
-    like_a_gpu(monkeypatch)
-    settings = {"d_model": 32, "batch_tokens": 60, "micro_batches": 1, "dropout": 0.3}
-    settings |= {"save_every": 1, "validate_every": 1000}
-    run(tiny_data, tmp_path / "whole", max_steps=2, **settings)
-    run(tiny_data, tmp_path / "parts", max_steps=1, **settings)
-    run(tiny_data, tmp_path / "parts", max_steps=2, **settings)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
-    assert read_config(tmp_path / "parts")["training"]["kernels"]
