@@ -145,12 +145,12 @@ def launched(name: str, launch: Launch, block: int | None = None) -> Iterator[No
 
 def ways() -> list[tuple[str, Launch, int | None]]:
     """Return each candidate: the kernel, its launch, and its block."""
-    found: list[Any] = [
+    candidates: list[Any] = [
         (name, launch, None) for name, launches in CANDIDATES.items() for launch in launches
     ]
     for name, blocks in BLOCKS.items():
-        found += [(name, Launch(warps), block) for warps, block in blocks]
-    return found
+        candidates += [(name, Launch(warps), block) for warps, block in blocks]
+    return candidates
 
 
 def times(inputs: Inputs) -> Iterator[tuple[str, Launch, int | None, float | str]]:
@@ -209,7 +209,7 @@ def errors(inputs: Inputs) -> Iterator[tuple[str, float]]:
     yield from errors_of_rows(inputs)
 
 
-def mask(saved: Sequence[Tensor], g: Tensor, rate: float) -> Tensor:
+def mask_of(saved: Sequence[Tensor], g: Tensor, rate: float) -> Tensor:
     """Return what the backward kernel keeps."""
     normed, inverse, seed = (tensor.detach() for tensor in saved)
     ones = torch.ones(normed.size(1), device=g.device)
@@ -225,14 +225,14 @@ def errors_of_rows(inputs: Inputs) -> Iterator[tuple[str, float]]:
         ours = [tensor.clone().requires_grad_() for tensor in tensors]
         output, *saved = operators.residual_norm(*ours, rate, 1e-5)
         _, others, *_ = operators.residual_norm(*ours, rate, 1e-5)
-        kept = mask(saved, g, rate)
+        mask = mask_of(saved, g, rate)
         if rate:
-            yield f"residual, rate {rate}: share that is kept", float(kept.double().mean())
-            pairs = (kept[1:] == kept[:-1]).double().mean()
+            yield f"residual, rate {rate}: share that is kept", float(mask.double().mean())
+            pairs = (mask[1:] == mask[:-1]).double().mean()
             yield "of two rows, the share that is equal: 0.82", float(pairs)
             yield "another mask, another output: not 0", relative(others, saved[0])
         wide = [tensor.double().requires_grad_() for tensor in tensors]
-        total = wide[0] + wide[1] * kept / (1 - rate)
+        total = wide[0] + wide[1] * mask / (1 - rate)
         expected = torch.nn.functional.layer_norm(total, (C,), wide[2], wide[3], 1e-5)
         yield f"residual, rate {rate}", relative(output, expected)
         gradients = torch.autograd.grad(output, ours, g)

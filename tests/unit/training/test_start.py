@@ -36,7 +36,7 @@ def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("troubles", "kept"), [(("", "no compiler"), True), (("no compiler", ""), False)]
+    ("troubles", "expected"), [(("", "no compiler"), True), (("no compiler", ""), False)]
 )
 def test_a_run_keeps_its_kernels(
     tiny_data: Path,
@@ -44,7 +44,7 @@ def test_a_run_keeps_its_kernels(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     troubles: tuple[str, str],
-    kept: bool,
+    expected: bool,
 ) -> None:
     """It has them again later, though they have failed, and none that did not work at its start."""
     for step, trouble in enumerate(troubles, start=1):
@@ -56,7 +56,7 @@ def test_a_run_keeps_its_kernels(
         )
         assert warned == bool(trouble)
         content = json.loads((tmp_path / "run" / CONFIG).read_text())
-        assert content["training"]["kernels"] is kept
+        assert content["training"]["kernels"] is expected
 
 
 def test_kernels_that_a_run_does_not_want(

@@ -99,8 +99,8 @@ def test_a_model_without_a_kernel(
 ) -> None:
     monkeypatch.setattr(checks, "failure", lambda *_: "")
     model = build(**{"d_model": 32, "num_heads": 2, **settings})
-    found = checks.kernels(model, criterion, CPU, "float32")
-    assert found == {part: UNFIT if part in unfit else "" for part in PARTS}
+    kernels = checks.kernels(model, criterion, CPU, "float32")
+    assert kernels == {part: UNFIT if part in unfit else "" for part in PARTS}
 
 
 def test_attention_in_float32_does_not_fit_a_gpu(
@@ -113,9 +113,9 @@ def test_attention_in_float32_does_not_fit_a_gpu(
         ("cuda", "bfloat16", ""),
         ("cpu", "float32", ""),
     ):
-        found = checks.kernels(model, Criterion(), torch.device(device), precision)
-        assert found["attention"] == expected
-        assert "loss" not in found  # of another criterion
+        kernels = checks.kernels(model, Criterion(), torch.device(device), precision)
+        assert kernels["attention"] == expected
+        assert "loss" not in kernels  # of another criterion
 
 
 def test_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

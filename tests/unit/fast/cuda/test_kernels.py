@@ -88,7 +88,7 @@ def test_attention(kind: str, d_k: int) -> None:
         close(mine, other)
 
 
-def kept(saved: list[Tensor], rate: float) -> Tensor:
+def mask_of(saved: list[Tensor], rate: float) -> Tensor:
     """What the backward kernel keeps of y."""
     normed, inverse, seed = (tensor.detach() for tensor in saved)
     _, of_y, _ = operators.residual_norm_backward(
@@ -124,7 +124,7 @@ def test_residual_norm(rate: float) -> None:
     inputs = [tensor.clone().requires_grad_() for tensor in tensors]
     output, *saved = operators.residual_norm(*inputs, rate, 1e-5)
     others = [tensor.clone().requires_grad_() for tensor in tensors]
-    total = others[0] + others[1] * kept(saved, rate) / (1 - rate)
+    total = others[0] + others[1] * mask_of(saved, rate) / (1 - rate)
     expected = F.layer_norm(total, (C,), others[2], others[3], 1e-5)
     close(output, expected)
     gradients = torch.autograd.grad(output, inputs, gradient)
@@ -140,7 +140,7 @@ def test_masks_of_dropout() -> None:
             torch.manual_seed(seed)
         x, ones = torch.zeros(64, 32), torch.ones(64, 32)
         _, *saved = operators.residual_norm(x, ones + x, ones[0], x[0], 0.25, 1e-5)
-        masks.append(kept(saved, 0.25).double())
+        masks.append(mask_of(saved, 0.25).double())
     assert not torch.equal(masks[0], masks[1])
     # Between them, `kept` draws gradients: the seed alone decides.
     assert torch.equal(masks[0], masks[2])
