@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 Load = Callable[[Any, Any], Any]  # (sentence pairs, indices) -> batch
 # Modules that may be missing.
 ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}
-UNFIT = "there is none for this model"
+UNFIT = "there is none for this model on this device"
 
 
 def choose_device(name: str) -> torch.device:

@@ -18,7 +18,7 @@ from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.copies import PinnedCopies
 from nmt_cli.fast.cuda.gradients import ReplayedGradients, replayed_change
 from nmt_cli.fast.cuda.graph_search import GraphSearch
-from nmt_cli.fast.exchange import Methods, exchange
+from nmt_cli.fast.exchange import exchange
 from nmt_cli.fast.inference import FrozenTransformer, all_frozen, takes
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
 from nmt_cli.interfaces import Batch, Criterion, Decodable
@@ -75,18 +75,18 @@ class Fast(Plain):
 
     def check_kernels(self, model: Any, criterion: Any, precision: str) -> Mapping[str, str]:
         """See `Plain`."""
-        return checks.kernels(model, criterion, self.device, precision)
+        return checks.kernels_of_update(model, criterion, self.device, precision)
 
     def fit(self, model: Any, criterion: Any = None) -> None:
         """See `Plain`."""
-        methods: Methods = METHODS
+        methods = dict(METHODS)
         if criterion is not None:
             loss = ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True)
             if self.kernels.get(checks.LOSS) == "":
                 loss.to_gradient = operators.cross_entropy
-            for part, by_kernel in layers.BY_KERNELS.items():
-                if self.kernels.get(part) == "":
-                    methods = {**methods, **by_kernel}
+            for name, part in checks.PARTS.items():
+                if self.kernels.get(name) == "":
+                    methods[part.method] = part.by_kernel
             fit_criterion(criterion, loss)
         exchange(model, methods)
 

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,14 +36,9 @@ class ReplayedGradients(Gradients):
 
     def differentiate(self, loss: Tensor) -> None:
         """See `Gradients`. A few launches add all gradients to their sums."""
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        sums = []
-        added = []
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            if gradient is not None and parameter.grad is not None:
-                sums.append(parameter.grad)
-                added.append(gradient)
-        torch._foreach_add_(sums, added)
+        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        sums: Any = [parameter.grad for parameter in self.parameters]
+        torch._foreach_add_(sums, gradients)
 
     def finish(self) -> list[Tensor]:
         """See `Gradients`. One tensor needs fewer launches."""

@@ -8,7 +8,6 @@ in `beam_search.py`. Some of a bucket's A rows hold no sentence.
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections import defaultdict
@@ -30,10 +29,10 @@ from nmt_cli.decoding.beam_search import (
     hypotheses,
 )
 from nmt_cli.decoding.options import SearchSettings
+from nmt_cli.fast.cuda.checks import kernels_of_step
 from nmt_cli.fast.inference import FrozenTransformer, Step, TransformerState
 from nmt_cli.interfaces import EOS, PAD, Constraint, Hypothesis
 from nmt_cli.layers.attention import Layout
-from nmt_cli.streams import warn
 
 ASKED = 4  # steps from one question to the next
 COLUMNS = 32  # source columns, and positions that a step sees, are multiples of this
@@ -170,7 +169,7 @@ class FixedSearch(Search):
 
     def best_tokens(self, number: int) -> tuple[Tensor, Tensor]:
         """See `Search`."""
-        kernels = kernels_for(self.now.device, self.state.mask.dtype)
+        kernels = kernels_of_step(self.now.device, self.state.mask.dtype)
         if kernels is None:
             return super().best_tokens(number)
         logits = self.model.logits(self.last.flatten(), self.state)
@@ -288,7 +287,7 @@ class FixedState(TransformerState):
             newest=cache.new_full((width, width), -torch.inf).fill_diagonal_(0.0),
             now=torch.zeros(1, dtype=torch.long, device=source.device),
             encodings=model.encodings(positions),
-            kernels=kernels_for(*key) and kernels_for(*key, *sizes),
+            kernels=kernels_of_step(*key) and kernels_of_step(*key, *sizes),
         )
 
     def tensors(self) -> list[Tensor]:
@@ -346,19 +345,6 @@ class Answer:
         if self.copied is not None:
             self.copied.synchronize()
         return [number for number, score in enumerate(self.best.tolist()) if score != -torch.inf]
-
-
-@functools.cache
-def kernels_for(device: torch.device, dtype: torch.dtype, *sizes: int) -> Any:
-    """Return `step_kernels`, or None if the kernel that its `works` tries is of no use here."""
-    try:
-        from nmt_cli.fast.cuda import step_kernels
-
-        return step_kernels if step_kernels.works(device, dtype, *sizes) else None
-    except Exception as error:  # of Triton, the compiler, the driver or the GPU
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        warn(f"decoding takes longer, without a kernel: {reason}")
-    return None
 
 
 def _bucket(sentences: int) -> int:

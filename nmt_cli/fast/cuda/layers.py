@@ -12,13 +12,13 @@ from nmt_cli.device import product_dtype
 from nmt_cli.fast import rows
 from nmt_cli.fast.cuda import operators
 from nmt_cli.fast.cuda.bins import WIDTH
-from nmt_cli.fast.exchange import Methods
 from nmt_cli.fast.layout import Binned
 from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, MultiHeadAttention
 from nmt_cli.layers.embedding import SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward, Residual
 
-HEADS = (16, 32, 64, 128)  # their widths that fit a tile
+HEADS = {16, 32, 64, 128}  # their widths that fit a tile
+ROWS = 16  # of a tile, the fewest of a product in Triton
 
 
 def full_attention(
@@ -38,7 +38,7 @@ def feed_forward(self: FeedForward, x: Tensor) -> Tensor:
     return _feed_forward(self, x, by_kernel=False)
 
 
-def feed_forward_by_kernels(self: FeedForward, x: Tensor) -> Tensor:
+def feed_forward_by_kernel(self: FeedForward, x: Tensor) -> Tensor:
     """See `FeedForward`. Another kernel computes the gradient of ReLU and its sum."""
     return _feed_forward(self, x, by_kernel=True)
 
@@ -94,14 +94,6 @@ def in_kernel(residual: Residual) -> bool:
     """Return whether there is a kernel of this order and width."""
     (width,) = residual.norm.normalized_shape
     return not residual.pre_norm and 4 <= width <= 8192 and width & (width - 1) == 0
-
-
-BY_KERNELS: dict[str, Methods] = {
-    "attention": {MultiHeadAttention.forward: multi_head_attention},
-    "residual connections": {Residual.forward: residual},
-    "ReLU": {FeedForward.forward: feed_forward_by_kernels},
-}
-"""What is exchanged where the kernels of these parts work."""
 
 
 def sinusoidal_positions(self: SinusoidalPositions, start: int, length: int) -> Tensor:

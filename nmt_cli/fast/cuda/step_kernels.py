@@ -5,19 +5,16 @@ Letters are as in `inference.py`. K is the number of tokens that are chosen.
 
 from __future__ import annotations
 
-from math import prod
-
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from nmt_cli.fast.cuda import layers
 from nmt_cli.fast.inference import CachedPast, CachedSource
 from nmt_cli.layers.attention import Kernel
 
-HEADS = {16, 32, 64, 128}  # widths that a tile holds
-ROWS = tl.constexpr(16)  # of a tile, the fewest of a product in Triton
+ROWS = tl.constexpr(layers.ROWS)
 LOWEST = tl.constexpr(-3e38)  # finite, so that nothing is subtracted from itself to NaN
 
 
@@ -233,43 +230,3 @@ def _attend(
         product = tl.dot(weights.to(values.dtype), values, input_precision="ieee")
         mean = mean * factor[:, None] + product
     tl.store(output + (of_rows * H + head) * D_V + v, mean / total[:, None], is_row)
-
-
-def works(device: torch.device, dtype: torch.dtype, *sizes: int) -> bool:
-    """Compare `best_tokens`, or `attend` with these sizes W, d_k and d_v, with PyTorch's lines.
-
-    Return whether there is a kernel for these sizes.
-
-    Raises:
-        Exception: of any type. A kernel needs Triton, a C compiler and memory on the chip.
-    """
-
-    def numbers(*shape: int) -> Tensor:
-        fractions = (torch.arange(prod(shape), device=device) * 0.618).frac()
-        return (4 * fractions - 2).view(shape).to(dtype)
-
-    if sizes:
-        W, d_k, d_v = sizes
-        if ROWS.value < W or not {d_k, d_v} <= HEADS:
-            return False
-        key, value, cache = numbers(W, 1, d_k), numbers(W, 1, d_v), numbers(1, 1, W + 64, d_k + d_v)
-        mask = numbers(1, W, W + 64)
-        mask = torch.zeros_like(mask).masked_fill_(mask < -1, -torch.inf)
-        newest = (key, value, torch.zeros(1, dtype=torch.long, device=device))
-        keys, values = cache.tensor_split((d_k,), 3)
-        result = attend(key, keys, values, mask, newest)[:, 0]
-        cache[0, 0, :W] = torch.cat([key, value], 2)[:, 0]
-        keys, values = cache[0].float().tensor_split((d_k,), 2)
-        expected = F.scaled_dot_product_attention(
-            key[:, 0].float()[None], keys, values, mask.float()
-        )
-    else:
-        logits = 4 * numbers(4, 5000)
-        scores, tokens = best_tokens(logits, 5, 1, 5000)
-        log_probabilities = logits.float().log_softmax(1)
-        result = torch.stack([scores, log_probabilities.gather(1, tokens)])
-        expected = log_probabilities[:, 1:].topk(5).values
-    tolerance = 0.05 if sizes and dtype != torch.float32 else 1e-4
-    if not (result.float() - expected).abs().max() < tolerance:
-        raise ArithmeticError("it computes something else than PyTorch")
-    return True

@@ -67,13 +67,13 @@ def test_a_kernel_that_computes_something_else(
 
     monkeypatch.setattr(operators, "relu_backward", relu_backward)
     model = build(d_model=32, dropout=0.3)
-    assert checks.kernels(model, Criterion(), CPU, "bfloat16")["ReLU"] == trouble
+    assert checks.kernels_of_update(model, Criterion(), CPU, "bfloat16")["ReLU"] == trouble
 
 
 def test_numbers_that_are_none_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(torch.full((2,), torch.nan), torch.zeros(2))]
-    assert checks.failure(pairs, CPU, "float32") == "its results differ from PyTorch's"
-    assert checks.failure([(torch.zeros(2), torch.zeros(2))], CPU, "float32") == ""
+    assert checks.failure(pairs, CPU) == "its results differ from PyTorch's"
+    assert checks.failure([(torch.zeros(2), torch.zeros(2))], CPU) == ""
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_model_without_a_kernel(
 ) -> None:
     monkeypatch.setattr(checks, "failure", lambda *_: "")
     model = build(**{"d_model": 32, "num_heads": 2, **settings})
-    kernels = checks.kernels(model, criterion, CPU, "float32")
+    kernels = checks.kernels_of_update(model, criterion, CPU, "float32")
     assert kernels == {part: UNFIT if part in unfit else "" for part in PARTS}
 
 
@@ -107,17 +107,19 @@ def test_attention_in_float32_does_not_fit_a_gpu(
     build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "failure", lambda *_: "")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     model = build(d_model=32, num_heads=2)
     for device, precision, expected in (
         ("cuda", "float32", UNFIT),
         ("cuda", "bfloat16", ""),
         ("cpu", "float32", ""),
     ):
-        kernels = checks.kernels(model, Criterion(), torch.device(device), precision)
+        kernels = checks.kernels_of_update(model, Criterion(), torch.device(device), precision)
         assert kernels["attention"] == expected
         assert "loss" not in kernels  # of another criterion
 
 
 def test_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    assert checks.failure([], torch.device("cuda"), "float16") == "the GPU has no bfloat16"
+    kernels = checks.kernels_of_update(None, None, torch.device("cuda"), "float16")
+    assert kernels == dict.fromkeys(PARTS, UNFIT)

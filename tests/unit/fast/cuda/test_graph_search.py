@@ -33,6 +33,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import AllOf
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
+from nmt_cli.fast.cuda import checks
 from nmt_cli.fast.cuda import graph_search as module
 from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.fast.cuda.graph_search import FixedSearch, FixedState, GraphSearch, captured
@@ -268,18 +269,17 @@ def test_kernels_that_do_not_run(
     cpu = torch.device("cpu")
     name = "nmt_cli.fast.cuda.step_kernels"
     monkeypatch.setitem(sys.modules, name, None)
-    module.kernels_for.cache_clear()
+    checks.kernels_of_step.cache_clear()
     search_of(model())(sources([5]), [3], SearchSettings())
     warning = capsys.readouterr().err
     assert warning.startswith("warning: decoding takes longer, without a kernel: ModuleNotFound")
     assert warning.count("\n") == 1
-    kernels = types.SimpleNamespace(works=lambda *sizes: 1 / len(sizes[2:]) > 0)
+    kernels = types.SimpleNamespace(attend=None, best_tokens=lambda *_: 1 / 0)
     monkeypatch.setitem(sys.modules, name, kernels)
-    module.kernels_for.cache_clear()
-    assert module.kernels_for(cpu, torch.float32) is None
+    checks.kernels_of_step.cache_clear()
+    assert checks.kernels_of_step(cpu, torch.float32) is None
     assert "without a kernel: ZeroDivisionError: division by zero" in capsys.readouterr().err
-    assert module.kernels_for(cpu, torch.float32, 4, 16, 16) == kernels
-    module.kernels_for.cache_clear()
+    checks.kernels_of_step.cache_clear()
 
 
 def test_nan_is_an_error() -> None:

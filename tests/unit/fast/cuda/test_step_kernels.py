@@ -14,7 +14,7 @@ from nmt_cli import registry
 from nmt_cli.annexes.later.settings import RotaryAttentionConfig
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchSettings
-from nmt_cli.fast.cuda import graph_search
+from nmt_cli.fast.cuda import checks, graph_search
 from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.interfaces import EOS, PAD
 from nmt_cli.layers.settings import FullAttentionConfig
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 def kernels() -> Any:
     """The module, which needs Triton."""
-    module = graph_search.kernels_for(CPU, torch.float32, 4, 16, 32)
+    module = checks.kernels_of_step(CPU, torch.float32, 4, 16, 32)
     assert module is not None
     return module
 
@@ -162,20 +162,23 @@ class Again:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_kernel_that_computes_something_else(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is found out before it is used. The interpreter has no products in bfloat16."""
-    assert kernels().works(CPU, dtype)
-    assert kernels().works(CPU, dtype, 4, 32, 16)
-    monkeypatch.setattr(kernels(), "attend", lambda query, *_: query.new_zeros(4, 1, 16))
-    with pytest.raises(ArithmeticError):
-        kernels().works(CPU, dtype, 4, 32, 16)
-    best = kernels().best_tokens
-    monkeypatch.setattr(kernels(), "best_tokens", lambda logits, *_: best(logits, 5, 1, 2000))
-    with pytest.raises(ArithmeticError):
-        kernels().works(CPU, dtype)
+    module = kernels()
+    for sizes in ((), (4, 32, 16)):
+        checks.kernels_of_step.cache_clear()
+        assert checks.kernels_of_step(CPU, dtype, *sizes) == module
+    best = module.best_tokens
+    monkeypatch.setattr(module, "attend", lambda query, *_: query.new_zeros(4, 1, 16))
+    monkeypatch.setattr(module, "best_tokens", lambda logits, *_: best(logits, 5, 1, 2000))
+    for sizes in ((), (4, 32, 16)):
+        checks.kernels_of_step.cache_clear()
+        assert checks.kernels_of_step(CPU, dtype, *sizes) is None
+        assert "without a kernel: its results differ from PyTorch's" in capsys.readouterr().err
+    checks.kernels_of_step.cache_clear()
 
 
 def test_where_there_is_no_kernel_of_attention() -> None:
     for sizes in ((17, 16, 16), (4, 48, 64), (4, 16, 8), (4, 256, 16)):
-        assert graph_search.kernels_for(CPU, torch.float32, *sizes) is None
+        assert checks.kernels_of_step(CPU, torch.float32, *sizes) is None
