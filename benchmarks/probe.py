@@ -20,18 +20,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.kernels import kernel_times
-from nmt_cli.fast.cuda import operators
 from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.registry import option, register
 
 if os.environ.get("NMT_BENCHMARK_PADDED"):  # padded sentences in place of bins, to compare with
     Fast.takes_bins = lambda *_: False  # type: ignore[method-assign]
-
-if launches := os.environ.get("NMT_BENCHMARK_LAUNCHES"):  # by kernel: the numbers of its `Launch`
-    chosen = json.loads(launches)
-    operators.LOGITS = chosen.pop("block", [operators.LOGITS])[0]
-    for name, numbers in chosen.items():
-        operators.LAUNCHES[name] = operators.Launch(*numbers)
 
 LAUNCHES = (
     "cudaLaunchKernel",

@@ -15,6 +15,7 @@ import tiny_run
 from nmt_cli.annexes.doctor import examination, machine
 from nmt_cli.annexes.doctor.examination import fitting_on_cpu, memory_of_process, projection
 from nmt_cli.annexes.doctor.machine import Check
+from nmt_cli.fast.cpu.device import Fast
 
 Nmt = Callable[..., tuple[int, str, str]]
 
@@ -71,12 +72,14 @@ def test_without_data(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_problem_ends_with_1(
     nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other checks are made, but no run that would fail, too."""
+    """The other checks are made, but no run that would fail, too. A kernel is no problem."""
     monkeypatch.setattr(examination, "resume", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setattr(machine, "disk", lambda *_: Check("disk", "0 GB", "free some", stops=True))
+    monkeypatch.setattr(Fast, "check_kernels", lambda *_: {"loss": "no compiler"})
     code, out, err = nmt("doctor", tiny_data, "--out", tmp_path, *tiny_run.flags())
     assert (code, err.splitlines()[-1]) == (1, "nmt: this run would stop: disk")
     assert "problem: free some" in out
+    assert "for nothing; not for loss: no compiler" in " ".join(out.replace("│", " ").split())
     assert "12 steps" in out
 
 

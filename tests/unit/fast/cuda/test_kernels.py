@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from like_a_gpu import like_a_gpu
+from tiny_run import run
 from torch import Tensor
 
+from nmt_cli import checkpoint
 from nmt_cli.config import resolve
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
@@ -22,7 +28,10 @@ from nmt_cli.fast.packing import Bins
 from nmt_cli.interfaces import ragged
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
 from nmt_cli.registry import build, discover
+from nmt_cli.training import validation
+from nmt_cli.training.run_directory import CONFIG
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.weights import load_weights
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(
@@ -35,6 +44,13 @@ CPU = torch.device("cpu")
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program computes several tiles, of many rows: the interpreter is slow."""
     launch = operators.Launch(4, rows=16, programs=2)
+    monkeypatch.setattr(operators, "LAUNCHES", dict.fromkeys(operators.LAUNCHES, launch))
+
+
+@pytest.fixture
+def _few_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of a bin are a tile."""
+    launch = operators.Launch(4, rows=128)
     monkeypatch.setattr(operators, "LAUNCHES", dict.fromkeys(operators.LAUNCHES, launch))
 
 
@@ -186,7 +202,9 @@ def model() -> Any:
     )
 
 
-def test_a_model_by_kernels() -> None:
+@pytest.mark.usefixtures("_few_tiles")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_model_by_kernels(compiled: bool) -> None:
     """The loss and every gradient of bins, and what the doctor says."""
     discover()
     batch = binned(ragged([[5, 6, 7, 8], [9, 10]]), ragged([[5, 6, 7], [9, 10, 12]]))
@@ -199,11 +217,31 @@ def test_a_model_by_kernels() -> None:
             assert list(computing.kernels) == ["attention", "residual connections", "ReLU", "loss"]
             assert set(computing.kernels.values()) == {""}
         computing.fit(ours, criterion)
+        for layer in chain.from_iterable(ours.stacks()) if compiled and by_kernels else ():
+            layer.compile(dynamic=True, backend="aot_eager", fullgraph=True)
         losses.append(criterion(ours, batch).total)
         gradients.append(torch.autograd.grad(losses[-1], list(ours.parameters())))
     close(*losses)
     for mine, other in zip(*gradients, strict=True):
         close(mine, other, 1e-4)
+
+
+@pytest.mark.usefixtures("_few_tiles")
+def test_a_run_by_kernels_resumes_bit_for_bit(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout. It goes on with the kernels, which it then does not ask for."""
+    like_a_gpu(monkeypatch)
+    figures = {"loss": 1.0, "nll": 1.0, "perplexity": 2.7}
+    monkeypatch.setattr(validation, "validation_loss", lambda *_: figures)
+    settings = {"d_model": 32, "dropout": 0.3, "micro_batches": 1, "batch_tokens": 100}
+    run(tiny_data, tmp_path / "whole", max_steps=2, **settings)
+    for steps in (1, 2):
+        run(tiny_data, tmp_path / "parts", max_steps=steps, **settings)
+    whole, parts = (load_weights(checkpoint.locate(tmp_path / name)) for name in ("whole", "parts"))
+    assert all(torch.equal(parts[name], weight) for name, weight in whole.items())
+    config = json.loads((tmp_path / "parts" / CONFIG).read_text())
+    assert config["training"]["kernels"] is True
 
 
 def test_a_compiler_knows_the_shapes() -> None:
