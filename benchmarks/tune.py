@@ -22,7 +22,6 @@ from nmt_cli.fast.packing import Bins
 from nmt_cli.interfaces import ragged
 from nmt_cli.layers.attention import FullAttention
 
-MANY = 1 << 20
 CANDIDATES: dict[str, list[Launch]] = {
     "attention": [
         Launch(4, 64),
@@ -182,86 +181,87 @@ def microbenchmark(work: Callable[[], Any], device: torch.device) -> float:
 
 def errors(inputs: Inputs) -> Iterator[tuple[str, float]]:
     """Yield the relative error of each output and gradient, against PyTorch's lines in float64."""
+    for kind in ("self", "causal", "cross"):
+        yield from errors_of_attention(inputs, kind)
+    for rate in (0.0, 0.1):
+        yield from errors_of_residual(inputs, rate)
+    yield from errors_of_relu(inputs)
+    yield from errors_of_loss(inputs)
+
+
+def errors_of_attention(inputs: Inputs, kind: str) -> Iterator[tuple[str, float]]:
     size = inputs.size
     d_k = size.width // size.heads
-
-    def heads(x: Tensor) -> Tensor:
-        return x.view(inputs.N, size.heads, d_k)
-
-    for kind in ("self", "causal", "cross"):
-        keys = inputs.sources if kind == "cross" else inputs.targets
-        widths = [1, 2] if kind == "cross" else [3]
-        packed = [inputs.rows(n * size.width).requires_grad_() for n in widths]
-        g = inputs.rows(size.width)
-        layout = layout_of(inputs.targets, keys, causal=kind == "causal")
-        assert isinstance(layout, Binned)
-        sentences = (layout.queries.sentences, layout.keys.sentences)
-        output = operators.attention(packed, *sentences, size.heads, d_k, layout.causal)
-        wide = [product.detach().double().requires_grad_() for product in packed]
-        parts = [heads(part) for x in wide for part in torch.split(x, size.width, 1)]
-        expected = layout.attend(FullAttention(), *parts).flatten(1)
-        yield f"attention, {kind}", relative(output, expected)
-        gradients = torch.autograd.grad(output, packed, g)
-        for mine, other in zip(
-            gradients, torch.autograd.grad(expected, wide, g.double()), strict=True
-        ):
-            yield f"attention, {kind}, gradient", relative(mine, other)
-    yield from errors_of_rows(inputs)
-
-
-def mask_of(saved: Sequence[Tensor], g: Tensor, rate: float) -> Tensor:
-    """Return what the backward kernel keeps."""
-    normed, inverse, seed = (tensor.detach() for tensor in saved)
-    ones = torch.ones(normed.size(1), device=g.device)
-    _, of_y, _ = operators.residual_norm_backward(g, normed, ones, inverse, seed, rate)
-    return torch.ne(of_y, 0)
+    keys = inputs.targets
+    widths = [3]
+    if kind == "cross":
+        keys = inputs.sources
+        widths = [1, 2]
+    packed = [inputs.rows(n * size.width).requires_grad_() for n in widths]
+    gradient = inputs.rows(size.width)
+    layout = layout_of(inputs.targets, keys, causal=kind == "causal")
+    assert isinstance(layout, Binned)
+    sentences = (layout.queries.sentences, layout.keys.sentences)
+    output = operators.attention(packed, *sentences, size.heads, d_k, layout.causal)
+    wide = [product.detach().double().requires_grad_() for product in packed]
+    heads = []
+    for product in wide:
+        for part in torch.split(product, size.width, 1):
+            heads.append(part.view(inputs.N, size.heads, d_k))
+    expected = layout.attend(FullAttention(), *heads).flatten(1)
+    yield f"attention, {kind}", relative(output, expected)
+    ours = torch.autograd.grad(output, packed, gradient)
+    others = torch.autograd.grad(expected, wide, gradient.double())
+    for mine, other in zip(ours, others, strict=True):
+        yield f"attention, {kind}, gradient", relative(mine, other)
 
 
-def errors_of_rows(inputs: Inputs) -> Iterator[tuple[str, float]]:
-    size, N, C = inputs.size, inputs.N, inputs.size.width
-    for rate in (0.0, 0.1):
-        tensors = [inputs.rows(C), inputs.rows(C), inputs.draw(C), inputs.draw(C)]
-        g = inputs.rows(C)
-        ours = [tensor.clone().requires_grad_() for tensor in tensors]
-        output, *saved = operators.residual_norm(*ours, rate, 1e-5)
-        _, others, *_ = operators.residual_norm(*ours, rate, 1e-5)
-        mask = mask_of(saved, g, rate)
-        if rate:
-            yield f"residual, rate {rate}: share that is kept", float(mask.double().mean())
-            pairs = (mask[1:] == mask[:-1]).double().mean()
-            yield "of two rows, the share that is equal: 0.82", float(pairs)
-            yield "another mask, another output: not 0", relative(others, saved[0])
-        wide = [tensor.double().requires_grad_() for tensor in tensors]
-        total = wide[0] + wide[1] * mask / (1 - rate)
-        expected = torch.nn.functional.layer_norm(total, (C,), wide[2], wide[3], 1e-5)
-        yield f"residual, rate {rate}", relative(output, expected)
-        gradients = torch.autograd.grad(output, ours, g)
-        repeated = operators.residual_norm(*ours, 0.0, 1e-5)[0]
-        twice = [torch.autograd.grad(repeated, ours, g, retain_graph=True) for _ in range(2)]
-        yield (
-            "residual: gradients equal twice",
-            float(all(torch.equal(*pair) for pair in zip(*twice, strict=True))),
-        )
-        others = torch.autograd.grad(expected, wide, g.double())
-        for part, mine, other in zip("x y weight bias".split(), gradients, others, strict=True):
-            yield f"residual, rate {rate}, gradient of {part}", relative(mine, other)
-    output, gradient = inputs.rows(size.inner).relu(), inputs.rows(size.inner)
-    ours_relu, bias = operators.relu_backward(gradient, output)
+def errors_of_residual(inputs: Inputs, rate: float) -> Iterator[tuple[str, float]]:
+    """PyTorch has the mask of the kernel that computes the gradient."""
+    C = inputs.size.width
+    about = f"residual connection, rate {rate}"
+    gradient = inputs.rows(C)
+    tensors = [inputs.rows(C), inputs.rows(C), inputs.draw(C), inputs.draw(C)]
+    ours = [tensor.clone().requires_grad_() for tensor in tensors]
+    output, normed, inverse, seed = operators.residual_norm(*ours, rate, 1e-5)
+    saved = (normed.detach(), torch.ones(C, device=inputs.device), inverse.detach(), seed)
+    _, of_y, _ = operators.residual_norm_backward(gradient, *saved, rate)
+    mask = torch.ne(of_y, 0)
+    yield f"{about}: share that is kept", float(mask.double().mean())
+    wide = [tensor.double().requires_grad_() for tensor in tensors]
+    total = wide[0] + wide[1] * mask / (1 - rate)
+    expected = torch.nn.functional.layer_norm(total, (C,), wide[2], wide[3], 1e-5)
+    yield about, relative(output, expected)
+    gradients, again = (
+        torch.autograd.grad(output, ours, gradient, retain_graph=True) for _ in range(2)
+    )
+    for number, mine in enumerate(gradients):
+        assert torch.equal(mine, again[number])
+    others = torch.autograd.grad(expected, wide, gradient.double())
+    for part, mine, other in zip("x y weight bias".split(), gradients, others, strict=True):
+        yield f"{about}, gradient of {part}", relative(mine, other)
+
+
+def errors_of_relu(inputs: Inputs) -> Iterator[tuple[str, float]]:
+    output, gradient = inputs.rows(inputs.size.inner).relu(), inputs.rows(inputs.size.inner)
+    ours, bias = operators.relu_backward(gradient, output)
     expected = gradient.double() * (output > 0)
-    yield "ReLU", relative(ours_relu, expected)
-    yield "ReLU, bias", relative(bias, expected.sum(0))
-    rows = min(N, 2048)
-    logits = (3 * inputs.draw(rows, size.vocabulary)).to(inputs.dtype)
-    targets = torch.randint(size.vocabulary, (rows,), device=inputs.device)
-    wide_logits = logits.double()
-    ours_loss = operators.cross_entropy(logits, targets, 0.1)
-    normalisers = wide_logits.logsumexp(1)
-    p = (wide_logits - normalisers[:, None]).exp()
-    p[torch.arange(rows), targets] -= 0.9
-    yield "loss: log-normalisers", relative(ours_loss[0], normalisers)
-    picked = wide_logits.gather(1, targets[:, None])[:, 0]
-    yield "loss: logits of targets", relative(ours_loss[1], picked)
-    yield "loss: gradient", relative(logits, p)
+    yield "ReLU, gradient", relative(ours, expected)
+    yield "ReLU, gradient of bias", relative(bias, expected.sum(0))
+
+
+def errors_of_loss(inputs: Inputs) -> Iterator[tuple[str, float]]:
+    V = inputs.size.vocabulary
+    rows = min(inputs.N, 2048)
+    logits = (3 * inputs.draw(rows, V)).to(inputs.dtype)
+    targets = torch.randint(V, (rows,), device=inputs.device)
+    wide = logits.double()
+    normalisers, target_logits = operators.cross_entropy(logits, targets, 0.1)
+    expected = wide.softmax(1)
+    expected[torch.arange(rows), targets] -= 0.9
+    yield "loss: log-normalisers", relative(normalisers, wide.logsumexp(1))
+    yield "loss: logits of targets", relative(target_logits, wide.gather(1, targets[:, None])[:, 0])
+    yield "loss: gradient", relative(logits, expected)
 
 
 def relative(ours: Tensor, expected: Tensor) -> float:
