@@ -24,7 +24,7 @@ from nmt_cli.files.text import weighted
 from nmt_cli.interfaces import Criterion
 from nmt_cli.metrics.bleu import check_metric
 from nmt_cli.model import Model
-from nmt_cli.streams import say
+from nmt_cli.streams import say, warn
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.gradients import Objective, trained
@@ -298,7 +298,7 @@ def build_run(
         checked = computing.check_kernels(model, criterion, precision)
         computing.kernels = agreed_kernels(world.gather(checked))
         if not quiet and not {"", UNFIT}.issuperset(computing.kernels.values()):
-            say(f"warning: kernels {about_kernels(computing.kernels)}")
+            warn(f"kernels {about_kernels(computing.kernels)}")
     computing.fit(model, criterion)
     if settings.gradient_checkpointing:
         recompute(model.stacks())

@@ -134,13 +134,14 @@ def check_attention(attention: MultiHeadAttention, device: torch.device) -> Pair
 
 
 def check_residual(residual: Residual, device: torch.device) -> Pairs:
-    """PyTorch has the mask of the kernel that computes the gradient."""
+    """PyTorch has the mask of the kernel that computes the gradient, whose mean is 1."""
     norm = residual.norm
     x, y = (random_rows(norm.normalized_shape[0], device) for _ in range(2))
     ours = layers.residual(residual, x, lambda _: y)
     (gradient,) = torch.autograd.grad(ours, y, torch.randn_like(ours), retain_graph=True)
     mask = (gradient != 0) / (1 - residual.dropout.rate)
-    return compared(ours, norm(x + y * mask), [x, y, norm.weight, norm.bias])
+    yield mask.mean(), torch.ones_like(mask).mean()
+    yield from compared(ours, norm(x + y * mask), [x, y, norm.weight, norm.bias])
 
 
 def check_relu(feed_forward: FeedForward, device: torch.device) -> Pairs:

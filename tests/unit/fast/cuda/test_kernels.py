@@ -19,7 +19,7 @@ from nmt_cli import checkpoint
 from nmt_cli.config import resolve
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
-from nmt_cli.fast.cuda import operators
+from nmt_cli.fast.cuda import checks, operators
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.fast.layout import layout_of
@@ -27,6 +27,7 @@ from nmt_cli.fast.loss import to_gradient
 from nmt_cli.fast.packing import Bins
 from nmt_cli.interfaces import ragged
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
+from nmt_cli.layers.sublayer import Residual
 from nmt_cli.registry import build, discover
 from nmt_cli.training import validation
 from nmt_cli.training.run_directory import CONFIG
@@ -165,6 +166,15 @@ def test_masks_of_dropout() -> None:
     assert masks[0].mean(1).min() > 0.4
     equal = (masks[0][1:] == masks[0][:-1]).double().mean().item()
     assert equal == pytest.approx(0.625, abs=0.05)  # of neighbours, by chance
+
+
+def test_a_mask_that_drops_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though both ways have the same mask, which PyTorch's lines get."""
+    dropout = operators._dropout
+    monkeypatch.setattr(operators, "_dropout", lambda rate: (dropout(0.5)[0], dropout(rate)[1]))
+    for rate, trouble in ((0.5, ""), (0.3, "its results differ from PyTorch's")):
+        pairs = checks.check_residual(Residual(32, rate, pre_norm=False), CPU)
+        assert checks.failure(pairs, CPU) == trouble
 
 
 def test_relu_backward() -> None:
