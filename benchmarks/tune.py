@@ -47,8 +47,6 @@ CANDIDATES: dict[str, list[Launch]] = {
         Launch(4, 2),
         Launch(4, 4),
         Launch(8, 8),
-        Launch(2, 1, 2112, 2),
-        Launch(4, 4, 528, 2),
     ],
     "residual_norm_backward": [
         Launch(1, 1, 2112),
@@ -59,8 +57,6 @@ CANDIDATES: dict[str, list[Launch]] = {
         Launch(4, 2, 528),
         Launch(4, 4, 528),
         Launch(8, 8, 264),
-        Launch(2, 1, 1056, 3),
-        Launch(4, 2, 528, 3),
     ],
     "relu_backward": [
         Launch(8, 1, 264),
@@ -68,8 +64,6 @@ CANDIDATES: dict[str, list[Launch]] = {
         Launch(8, 1, 1056),
         Launch(8, 2, 528),
         Launch(4, 1, 1056),
-        Launch(8, 1, 528, 3),
-        Launch(8, 2, 264, 3),
     ],
 }
 BLOCKS = {"cross_entropy": [(8, 4096), (16, 8192), (16, 16_384), (32, 16_384), (32, 32_768)]}

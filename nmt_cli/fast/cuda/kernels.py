@@ -54,10 +54,9 @@ def attention(
     M: tl.constexpr,
     W: tl.constexpr,
     D: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """Attention within each sentence of a bin. A tile is a head of M queries, and all keys."""
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         head = tile % heads
         query_rows = tile // heads * M + tl.arange(0, M)
         key_rows = tile // heads * M // W * W + tl.arange(0, W)
@@ -94,13 +93,12 @@ def attention_backward(
     CAUSAL: tl.constexpr,
     W: tl.constexpr,
     D: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """The gradients of `attention`, which have the strides of queries, and of keys and values.
 
     Scores are [keys, queries], so that only the last product needs them the other way.
     """
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         head = tile % heads
         rows = tile // heads * W + tl.arange(0, W)
         of_query = places(rows, head, query_stride, D)
@@ -157,13 +155,12 @@ def residual_norm(
     DROPS: tl.constexpr,
     M: tl.constexpr,
     C: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """Layer normalisation of x + Dropout(y). `normed` is the output before `weight` and `bias`."""
     columns = tl.arange(0, C)
     w = tl.load(weight + columns)[None, :]
     b = tl.load(bias + columns)[None, :]
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         rows = tile * M + tl.arange(0, M)
         at = rows[:, None].to(tl.int64) * C + columns[None, :]
         real = (rows < N)[:, None]
@@ -196,7 +193,6 @@ def residual_norm_backward(
     DROPS: tl.constexpr,
     M: tl.constexpr,
     C: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """The gradients of `residual_norm`.
 
@@ -206,7 +202,7 @@ def residual_norm_backward(
     w = tl.load(weight + columns)[None, :]
     of_weight = tl.zeros((M, C), tl.float32)
     of_bias = tl.zeros((M, C), tl.float32)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         rows = tile * M + tl.arange(0, M)
         at = rows[:, None].to(tl.int64) * C + columns[None, :]
         real = (rows < N)[:, None]
@@ -238,7 +234,6 @@ def relu_backward(
     C: tl.constexpr,
     M: tl.constexpr,
     BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """The gradient of what ReLU made `output` [N, C] of, and its sums [programs, C] over the rows.
 
@@ -247,7 +242,7 @@ def relu_backward(
     """
     columns = tl.arange(0, BLOCK)
     total = tl.zeros((M, BLOCK), tl.float32)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         rows = tile * M + tl.arange(0, M)
         at = rows[:, None].to(tl.int64) * C + columns[None, :]
         real = (rows < N)[:, None] & (columns < C)[None, :]
@@ -268,7 +263,6 @@ def cross_entropy(
     tiles,
     V: tl.constexpr,
     BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """The loss of a row, which becomes its gradient: see `fast/loss.py`.
 
@@ -279,7 +273,7 @@ def cross_entropy(
     """
     columns = tl.arange(0, BLOCK)
     blocks: tl.constexpr = (V + BLOCK - 1) // BLOCK
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), num_stages=STAGES):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         row = logits + tl.cast(tile, tl.int64) * V
         target = tl.load(targets + tile)
         tl.store(target_logits + tile, tl.load(row + target).to(tl.float32))

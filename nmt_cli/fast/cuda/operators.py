@@ -20,7 +20,7 @@ class Launch(NamedTuple):
     warps: int
     rows: int = 1  # of a tile
     programs: int = 1 << 20  # at most
-    stages: int = 1
+    stages: int = 1  # of loops with products
 
 
 LAUNCHES = {
@@ -41,7 +41,7 @@ def _launch(name: str, tiles: int, *arguments: Any, **constants: Any) -> None:
     chosen = LAUNCHES[name]
     grid = (min(chosen.programs, tiles),)
     getattr(kernels, name)[grid](
-        *arguments, tiles, **constants, STAGES=chosen.stages, num_warps=chosen.warps
+        *arguments, tiles, **constants, num_stages=chosen.stages, num_warps=chosen.warps
     )
 
 
