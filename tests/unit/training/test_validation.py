@@ -305,7 +305,7 @@ def test_ranks_with_other_validation_sets_are_refused(
         World, "gather", lambda _, value: [value, (*value[:-1], "another validation set")]
     )
     with pytest.raises(TrainingError, match="do not read the same files"):
-        run(tiny_data, tmp_path / "run")
+        run(tiny_data, tmp_path / "run", kernels=False)
 
 
 def test_all_figures_of_the_best_validation_are_in_the_summary(
