@@ -26,7 +26,7 @@ from torch.utils.flop_counter import flop_registry
 from benchmarks.synthetic import NOTHING_ELSE, random_pairs, write_corpus
 from nmt_cli import registry
 from nmt_cli.config import resolve
-from nmt_cli.data.corpus import Selection
+from nmt_cli.data.corpus import selected
 from nmt_cli.distributed import World
 from nmt_cli.fast.cuda import checks, replay
 from nmt_cli.training import start
@@ -328,7 +328,7 @@ class Training:
         trainer = self.run.trainer
         updates = replace(trainer.updates, world=replace(self.world, size=self.ranks))
         micro_batches = updates.share(
-            Selection(self.corpus, sentences), max(self.ranks, updates.micro_batches)
+            selected(self.corpus, sentences), max(self.ranks, updates.micro_batches)
         )
         self.tokens = sum(micro_batch.batch.num_tokens for micro_batch in micro_batches)
         recorded = self.gpu.recorded = Recorded()

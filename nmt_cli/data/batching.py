@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.corpus import Indices, Lengths, Pairs, Part
-from nmt_cli.data.sentences import Sentences
+from nmt_cli.data.sentences import PlannedUpdate, Sentences
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, ragged
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ class BatchPlan:
         """Return the epochs whose weights or limits may differ from the epoch before, in order."""
         return sorted({0}.union(*(change.begins for change in self.changes)))
 
+    def text_changes(self) -> list[Sentences]:
+        """Return the changes that draw text."""
+        return [change for change in self.changes if type(change).text is not Sentences.text]
+
     def full_epoch(self) -> int:
         """Return the first epoch that has updates of the largest size."""
         return max(self.begins(), key=self.tokens)
@@ -104,8 +108,8 @@ class BatchPlan:
                 drawn = [groups[i] for i in order[start : start + size]]
                 yield pool[np.concatenate(drawn)]
 
-    def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices, bool]]:
-        """Yield epoch, position, sentences and whether it is the epoch's last, of each update.
+    def updates(self, epoch: int, position: int) -> Iterator[PlannedUpdate]:
+        """Yield updates without end.
 
         The first one is update `position` of `epoch`. The updates of later epochs follow.
         """
@@ -115,7 +119,7 @@ class BatchPlan:
                 if number == epoch and place < position:
                     continue
                 assert update is not None  # only `following` may be
-                yield number, place, update, following is None
+                yield PlannedUpdate(number, place, update, following is None)
 
     def size(self, epoch: int = 0) -> int:
         """The sentences of an epoch, each as often as its weight says."""

@@ -219,17 +219,24 @@ class JoinedCorpus(Corpus):
         return ids, lengths
 
 
-class Selection:
-    """Some of the sentence pairs of `pairs`, which are read when they are asked for."""
+class PairsInMemory:
+    """Sentence pairs, of each side all ids, and the number of ids of each sentence."""
 
-    def __init__(self, pairs: Pairs, indices: Indices) -> None:
-        self._pairs = pairs
-        self._indices = indices
-        self.source_lengths = pairs.source_lengths[indices]
-        self.target_lengths = pairs.target_lengths[indices]
+    def __init__(self, sources: tuple[Ids, Indices], targets: tuple[Ids, Indices]) -> None:
+        self._sides = {"source": sources, "target": targets}
+        self.source_lengths = sources[1] + 1  # with EOS
+        self.target_lengths = targets[1] + 1
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
-        return self._pairs.ids(side, self._indices[indices])
+        """See `Pairs`."""
+        all_ids, lengths = self._sides[side]
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        return gathered(all_ids, offsets, indices)
+
+
+def selected(pairs: Pairs, indices: Indices) -> PairsInMemory:
+    """Return a copy of some of the sentence pairs."""
+    return PairsInMemory(pairs.ids("source", indices), pairs.ids("target", indices))
 
 
 class CorpusWriter:

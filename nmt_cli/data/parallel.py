@@ -8,10 +8,10 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -25,7 +25,9 @@ MOST = 1024  # processes that a user may ask for
 
 _AHEAD = 4  # items in flight for each process
 
-_HELD = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_HELD = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
+
+_REMEDIES = {"fork": "fewer --workers", "spawn": "fewer CPU cores (taskset)"}
 
 _state: Any = None  # in a worker process: the first argument of the function
 
@@ -38,20 +40,23 @@ class Workers:
     """Worker processes, which start at the first use, for the body of a `with` statement.
 
     Args:
-        state: the first argument of every function. The processes share its memory.
+        state: the first argument of every function. Forked processes share its memory.
+        method: "spawn" for a process with CUDA or NCCL, whose copies could hang. It pickles
+            `state`.
 
     Raises:
         NmtError: the system cannot start the processes. `map` raises it, too.
     """
 
-    def __init__(self, state: Any, processes: int) -> None:
-        context = multiprocessing.get_context("fork")
+    def __init__(self, state: Any, processes: int, method: str = "fork") -> None:
+        context = multiprocessing.get_context(method)
+        self._remedy = _REMEDIES[method]
         try:
             self._executor = ProcessPoolExecutor(processes, context, _start, (state,))
         except (OSError, NotImplementedError) as error:
             raise NmtError(
                 f"worker processes need semaphores, which this system cannot make ({error}): "
-                "mount /dev/shm, or give --workers 1"
+                f"mount /dev/shm, or try again with {self._remedy}: 1 needs none"
             ) from error
         self.processes = processes
         self._most_waiting = processes * _AHEAD
@@ -82,7 +87,7 @@ class Workers:
         waiting: deque[tuple[Item, Future[Result]]] = deque()
         try:
             for item in items:
-                with _starting():  # the first call starts the processes
+                with _starting(self._remedy):  # the first calls start the processes
                     waiting.append((item, self._executor.submit(_call, function, item)))
                 if len(waiting) > self._most_waiting:
                     first, future = waiting.popleft()
@@ -90,23 +95,28 @@ class Workers:
             for item, future in waiting:
                 yield item, future.result()
         except BrokenProcessPool as error:
-            raise _died("fewer --workers") from error
+            raise _died(self._remedy) from error
 
     def check(self) -> None:
         """Raise WorkerDied if a worker process died, also while there was no work for it."""
         if self._executor._broken:
-            raise _died("fewer --workers")
+            raise _died(self._remedy)
 
 
 def mapped(
-    function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int
-) -> Iterator[tuple[Item, Result]]:
+    function: Callable[[State, Item], Result],
+    state: State,
+    items: Iterable[Item],
+    workers: int,
+    method: str = "fork",
+) -> Generator[tuple[Item, Result]]:
     """Yield each item with `function(state, item)`, in order. Errors are as of `Workers.map`."""
     if workers <= 1:
         for item in items:
             yield item, function(state, item)
         return
-    with Workers(state, workers) as processes:
+    with Workers(state, workers, method) as processes, suppress(GeneratorExit):
+        # A closed generator lets them finish: one that is killed while it sends blocks the queue.
         yield from processes.map(function, items)
 
 
@@ -139,7 +149,7 @@ def apart(work: Callable[[], Result]) -> Result:
 
 
 @contextmanager
-def _starting() -> Iterator[None]:
+def _starting(remedy: str = "fewer --workers") -> Iterator[None]:
     """Explain why no process can start, and hold Ctrl-C and other signals back until the end.
 
     A signal during a fork would be lost, with a traceback, or lose a process. A new process holds
@@ -151,8 +161,8 @@ def _starting() -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or error
         raise NmtError(
-            f"cannot start worker processes: {reason}; try again with fewer --workers, or when "
-            "fewer programs run"
+            f"cannot start worker processes: {reason}; try again with {remedy}, or when fewer "
+            "programs run"
         ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -163,7 +173,8 @@ def _start(state: Any) -> None:
     global _state
     _state = state
     os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler: `Workers` ends it so
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -8,8 +8,16 @@ text, so every rank plans the same ones. The text of an update is known when it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nmt_cli.data.corpus import Indices, Pairs
+
+
+class PlannedUpdate(NamedTuple):
+    epoch: int
+    position: int  # in the epoch
+    sentences: Indices  # their numbers in the corpus
+    ends_epoch: bool  # it is the epoch's last
 
 
 class Sentences:
@@ -37,10 +45,20 @@ class Sentences:
     def text(self, epoch: int, numbers: Indices, pairs: Pairs) -> Pairs:
         """Return the text of an update. Its sentences have these numbers in the corpus.
 
-        The text depends on nothing else, so that it is the same in a resumed run and on each rank.
+        The text depends on nothing else, so that it is the same in a resumed run, on each rank and
+        in each process. If the change can be pickled, processes beside the training draw the text
+        for a GPU.
         """
         return pairs
 
     def lines(self, epochs: float) -> list[str]:
         """Return lines for users, before training starts, about the change in so many epochs."""
         return []
+
+
+def changed(changes: Sequence[Sentences], update: tuple[PlannedUpdate, Pairs]) -> Pairs:
+    """Return the text of an update, given the prepared text of its sentences."""
+    planned, pairs = update
+    for change in changes:
+        pairs = change.text(planned.epoch, planned.sentences, pairs)
+    return pairs

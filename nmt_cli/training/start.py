@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -15,11 +16,18 @@ import torch
 
 from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.config import RunConfig, extended, extras, flag, resolve
+from nmt_cli.cores import available_cores
 from nmt_cli.data.batching import BatchPlan, default_micro_batches, load_batch
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest
 from nmt_cli.device import UNFIT, Plain, fast
 from nmt_cli.distributed import World, divide, join_world
-from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
+from nmt_cli.errors import (
+    DataError,
+    UsageError,
+    command_line,
+    environment_number,
+    main_rank_reports,
+)
 from nmt_cli.files.text import weighted
 from nmt_cli.interfaces import Criterion
 from nmt_cli.metrics.bleu import check_metric
@@ -48,6 +56,8 @@ from nmt_cli.training.updates import Updates
 from nmt_cli.weights import WithoutInitialisation
 
 Options = TypeVar("Options", bound=RunOptions)
+
+MOST_DRAWING = 16  # processes of a rank that draw text
 
 
 def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
@@ -311,7 +321,10 @@ def build_run(
         limit = computing.sizes.batch_tokens
         micro_batches = default_micro_batches(plan.usual_tokens(), world.size, limit, packed)
     load = computing.loader(load_batch, model, packed)
-    updates = Updates(corpus, plan, world, micro_batches, load, packed)
+    drawing = 1
+    if world.device.type == "cuda":  # on a CPU, an update takes far longer than its text
+        drawing = drawing_processes(plan)
+    updates = Updates(corpus, plan, world, micro_batches, load, packed, drawing)
     optimizer = registry.build(config["optimizer"], parameters=trained(model))
     schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
     objective = Objective(model, criterion, precision)
@@ -357,6 +370,19 @@ def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
     if not all(plan.size(epoch) for epoch in plan.begins()):
         raise UsageError("with these weights, an epoch has no sentences")
     return plan
+
+
+def drawing_processes(plan: BatchPlan) -> int:
+    """Return the number of processes that draw this rank's text. 1: its own."""
+    changes = plan.text_changes()
+    if not changes:
+        return 1
+    try:
+        pickle.dumps(changes)
+    except Exception:  # version 2.0 did not ask it of changes
+        return 1
+    cores = available_cores() // environment_number("LOCAL_WORLD_SIZE", 1)
+    return min(cores, MOST_DRAWING)
 
 
 def recompute(stacks: Sequence[Any]) -> None:

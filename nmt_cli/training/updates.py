@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from nmt_cli.data.batching import BatchPlan, cut, load_batch
-from nmt_cli.data.corpus import Corpus, Indices, Pairs, Selection
+from nmt_cli.data.corpus import Corpus, Indices, Pairs, selected
+from nmt_cli.data.parallel import mapped
 from nmt_cli.data.prefetch import prefetched
+from nmt_cli.data.sentences import PlannedUpdate, changed
 from nmt_cli.device import Load
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Batch
@@ -47,31 +49,37 @@ class Updates:
     micro_batches: int  # of an update on all ranks, as far as there is memory
     load: Load = load_batch  # sentences as a batch
     packed: bool = False  # a micro-batch mixes lengths, which fill bins. The updates stay the same.
+    drawing: int = 1  # processes that draw text. 1: this one does.
 
+    @contextmanager
     def following(
         self, micro_batches: int, epoch: int, position: int
-    ) -> closing[Generator[Update]]:
+    ) -> Iterator[Generator[Update]]:
         """Return the updates from `position` of `epoch` on, without end.
 
-        In the context, a thread makes them ahead.
+        In the context, a thread makes them ahead, or processes draw the text and a thread makes the
+        rest.
         """
 
-        def make(planned: tuple[int, int, Indices, bool]) -> Update:
-            epoch, position, sentences, ends_epoch = planned
-            pairs = self.text(epoch, sentences)
+        def make(item: tuple[tuple[PlannedUpdate, Pairs], Pairs]) -> Update:
+            (planned, _), pairs = item
             lengths = (pairs.source_lengths, pairs.target_lengths)
-            share = self.share(pairs, micro_batches)
-            return Update(epoch, position, sentences, ends_epoch, lengths, share)
+            return Update(*planned, lengths, self.share(pairs, micro_batches))
 
         plan = self.plan.updates(epoch, position)
-        return closing(prefetched(make, plan, AHEAD, self.world.device))
+        # A process gets the ids, so it needs neither the corpus nor its memory.
+        prepared = ((planned, selected(self.corpus, planned.sentences)) for planned in plan)
+        changes = self.plan.text_changes()
+        with (
+            closing(mapped(changed, changes, prepared, self.drawing, "spawn")) as drawn,
+            closing(prefetched(make, drawn, AHEAD, self.world.device)) as updates,
+        ):
+            yield updates
 
     def text(self, epoch: int, sentences: Indices) -> Pairs:
         """Return these sentences of the corpus as they are trained on in this epoch."""
-        pairs: Pairs = Selection(self.corpus, sentences)
-        for change in self.plan.changes:
-            pairs = change.text(epoch, sentences, pairs)
-        return pairs
+        planned = PlannedUpdate(epoch, 0, sentences, ends_epoch=False)
+        return changed(self.plan.text_changes(), (planned, selected(self.corpus, sentences)))
 
     def share(self, pairs: Pairs, count: int) -> list[MicroBatch]:
         """Return this rank's micro-batches of an update with these sentences, cut into `count`.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import torch
 from nmt_cli import registry
 from nmt_cli.config import resolve
 from nmt_cli.data.corpus import SIDES, JoinedCorpus
+from nmt_cli.data.parallel import WorkerDied
 from nmt_cli.distributed import World
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import open_data, plan_of
@@ -99,6 +102,30 @@ def test_ranks_share_the_updates_of_one(tiny_data: Path, name: str) -> None:
         assert all(part[:-1] == expected[:-1] for part in lists)
         assert sorted(batch for part in lists for batch in part[-1] if batch[1]) == expected[-1]
         assert sum(part.batch.num_tokens for part in update.share) == int(update.lengths[1].sum())
+
+
+def test_processes_draw_the_same_text(tiny_data: Path, name: str) -> None:
+    """From the middle of an epoch on. None is left."""
+    alone = updates_of(tiny_data, name, rank=1, ranks=2)
+    if not alone.plan.text_changes():
+        return
+    before = set(multiprocessing.active_children())
+    expected = first(alone, 5, epoch=1, position=2)
+    drawn = first(replace(alone, drawing=2), 5, epoch=1, position=2)
+    assert list(map(as_lists, drawn)) == list(map(as_lists, expected))
+    assert set(multiprocessing.active_children()) == before
+
+
+def test_a_killed_process_is_an_error(tiny_data: Path) -> None:
+    before = set(multiprocessing.active_children())
+    updates = replace(updates_of(tiny_data, "variants"), drawing=2)
+    with updates.following(4, 0, 0) as following:
+        next(following)
+        for process in set(multiprocessing.active_children()) - before:
+            process.kill()
+        with pytest.raises(WorkerDied, match=r"a worker process died, .* with fewer CPU cores"):
+            list(following)
+    assert set(multiprocessing.active_children()) == before
 
 
 def test_text_depends_on_epoch_and_sentence_alone(tiny_data: Path, name: str) -> None:

@@ -28,7 +28,6 @@ from nmt_cli.annexes.around.settings import GuidedAlignmentConfig
 from nmt_cli.annexes.around.words import WORD
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.corpus import SIDES, Corpus
-from nmt_cli.data.sentences import Sentences
 from nmt_cli.device import autocast
 from nmt_cli.errors import DataError, UsageError, counted
 from nmt_cli.files.text import read_lines
@@ -70,7 +69,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
             raise UsageError(
                 "--criterion guided_alignment is for Transformers, on tasks with text on both sides"
             )
-        if any(type(change).text is not Sentences.text for change in run.plan.changes):
+        if run.plan.text_changes():
             raise UsageError(
                 "--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise"
             )

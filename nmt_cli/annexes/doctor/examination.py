@@ -32,6 +32,7 @@ from nmt_cli.training.run import Run
 from nmt_cli.training.settings import RunOptions
 from nmt_cli.training.start import configuration, prepare_torch, run_of
 from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.updates import AHEAD
 
 GRADIENTS = 25_000_000  # numbers that the ranks exchange if there is no DATA
 # Updates that are timed, and the seconds after which no more are made.
@@ -102,7 +103,10 @@ def checks_of_run(
     checks.append(check_of_memory)
     seconds = None
     if not check_of_memory.stops:
-        seconds = seconds_of_update(run, int(check_of_memory.figures["micro_batches"]))
+        micro_batches = int(check_of_memory.figures["micro_batches"])
+        seconds = seconds_of_update(run, micro_batches)
+        if run.plan.text_changes():
+            checks.append(text(seconds_of_text(run, micro_batches), seconds))
     count, learning = parameters_of(run.model)
     checks += machine.exchange(world, learning, seconds)
     size = checkpoint_bytes(config, count, learning)
@@ -184,6 +188,31 @@ def seconds_of_update(run: Run, count: int) -> float:
                 break
     seconds = [end - start for start, end in pairwise(ends)]
     return statistics.median(seconds[len(seconds) // 2 :])
+
+
+def seconds_of_text(run: Run, count: int) -> float:
+    """Return the mean seconds in which an update is made, its text drawn, but not computed."""
+    updates = run.trainer.updates
+    with updates.following(count, run.plan.full_epoch(), 0) as following:
+        for _ in range(2 * updates.drawing + AHEAD + 1):  # made while the processes started
+            next(following)
+        start = time.perf_counter()
+        number = 0
+        seconds = 0.0
+        while number < MOST_UPDATES and seconds < SECONDS:
+            next(following)
+            number += 1
+            seconds = time.perf_counter() - start
+    return seconds / number
+
+
+def text(drawing: float, update: float) -> Check:
+    """Compare the seconds of an update's text with the seconds of the update, waits included."""
+    remedy = ""
+    if drawing > 0.9 * update:
+        remedy = "the device waits for text: give each process more CPU cores"
+    figures = {"text_seconds": drawing}
+    return Check("text", f"{drawing:.2g} s an update, drawn anew", remedy, figures=figures)
 
 
 def projection(steps: int, update: float, ranks: int, price: float | None) -> Check:

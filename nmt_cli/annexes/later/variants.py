@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from nmt_cli.annexes.later import noise
 from nmt_cli.annexes.later.settings import VariantsConfig
 from nmt_cli.annexes.later.word_samples import sampler
-from nmt_cli.data.corpus import Ids, Indices, Pairs, gathered
+from nmt_cli.data.corpus import Indices, Pairs, PairsInMemory
 from nmt_cli.data.sentences import Sentences
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
@@ -33,6 +34,7 @@ class Variants(Sentences):
     """
 
     def __init__(self, config: VariantsConfig, *, task: Task, seed: int, **_: Any) -> None:
+        self._anew = partial(type(self), config, task=task, seed=seed)
         self.seed = seed
         self.noise = noise.parsed(config.noise)
         if not isinstance(task, TranslationTask):
@@ -52,6 +54,9 @@ class Variants(Sentences):
                 vocabulary: sampler(vocabulary, amount) for vocabulary in self.vocabularies
             }
 
+    def __reduce__(self) -> tuple[Callable[[], Variants], tuple[()]]:
+        return self._anew, ()  # the samplers' caches cannot be pickled
+
     def text(self, epoch: int, numbers: Indices, pairs: Pairs) -> Pairs:
         """See `Sentences`."""
         sources = sentences_of(pairs, "source")
@@ -63,7 +68,7 @@ class Variants(Sentences):
             drawn_source, drawn_target = self._pair(source, target, random)
             drawn_sources.append(drawn_source)
             drawn_targets.append(drawn_target)
-        return Drawn(ragged(drawn_sources), ragged(drawn_targets))
+        return PairsInMemory(ragged(drawn_sources), ragged(drawn_targets))
 
     def _pair(
         self, source: list[int], target: list[int], random: Random
@@ -117,18 +122,3 @@ def sentences_of(pairs: Pairs, side: str) -> list[list[int]]:
     ids, lengths = pairs.ids(side, np.arange(len(pairs.source_lengths)))
     ends = lengths.cumsum()
     return [sentence.tolist() for sentence in np.split(ids, ends[:-1])]
-
-
-class Drawn:
-    """Sentence pairs in memory: of each side all ids, and the number of ids of each sentence."""
-
-    def __init__(self, sources: tuple[Ids, Indices], targets: tuple[Ids, Indices]) -> None:
-        self._sides = {"source": sources, "target": targets}
-        self.source_lengths = sources[1] + 1  # with EOS
-        self.target_lengths = targets[1] + 1
-
-    def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
-        """See `Pairs`."""
-        all_ids, lengths = self._sides[side]
-        offsets = np.concatenate([[0], lengths.cumsum()])
-        return gathered(all_ids, offsets, indices)

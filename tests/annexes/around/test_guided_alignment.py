@@ -24,11 +24,11 @@ from nmt_cli.annexes.around.attention import Aligner, links_of
 from nmt_cli.annexes.around.guided_alignment import GuidedAlignment, linked_pieces
 from nmt_cli.annexes.around.settings import GuidedAlignmentConfig
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.annexes.later.variants import Drawn
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
+from nmt_cli.data.corpus import PairsInMemory
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, ragged
 from nmt_cli.layers.attention import Recorded
@@ -75,7 +75,7 @@ def model_of(task: TranslationTask, **settings: Any) -> Any:
     return registry.build(config, attention=attention, **checkpoint.vocabulary_of(task))
 
 
-class Corpus(Drawn):
+class Corpus(PairsInMemory):
     def __len__(self) -> int:
         return len(self.source_lengths)
 
@@ -94,7 +94,7 @@ def prepared(
         GuidedAlignmentConfig(alignment_file=f"{folder}/links.tsv", alignment_weight=weight)
     )
     run: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(ragged, ids)))
-    run.plan, run.world = SimpleNamespace(changes=()), SimpleNamespace(is_main=True)
+    run.plan, run.world = SimpleNamespace(text_changes=list), SimpleNamespace(is_main=True)
     criterion.prepare(run)
     return criterion, collate(*([np.array(ids_of_side) for ids_of_side in side] for side in ids))
 

@@ -58,6 +58,13 @@ def test_hours_and_cost() -> None:
     assert "cost" not in projection(36_000, 0.5, 8, price=None).figures
 
 
+def test_a_device_that_waits_for_text() -> None:
+    assert examination.text(0.01, 0.02).verdict == "ok"
+    check = examination.text(0.02, 0.02)  # the update's time has its waits
+    assert check.verdict == "warning"
+    assert "more CPU cores" in check.remedy
+
+
 def test_without_data(nmt: Nmt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the current directory, as a table or JSON."""
     monkeypatch.chdir(tmp_path)
@@ -76,8 +83,9 @@ def test_a_problem_ends_with_1(
     monkeypatch.setattr(examination, "resume", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setattr(machine, "disk", lambda *_: Check("disk", "0 GB", "free some", stops=True))
     monkeypatch.setattr(Fast, "check_kernels", lambda *_: {"loss": "no compiler"})
-    code, out, err = nmt("doctor", tiny_data, "--out", tmp_path, *tiny_run.flags())
+    code, out, err = nmt("doctor", tiny_data, "--out", tmp_path, *tiny_run.flags(bpe_dropout=0.1))
     assert (code, err.splitlines()[-1]) == (1, "nmt: this run would stop: disk")
+    assert "an update, drawn anew" in out
     assert "problem: free some" in out
     assert "for nothing; not for loss: no compiler" in " ".join(out.replace("│", " ").split())
     assert "12 steps" in out

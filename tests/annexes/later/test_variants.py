@@ -12,10 +12,10 @@ import torch
 
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.settings import VariantsConfig
-from nmt_cli.annexes.later.variants import Drawn, Variants
+from nmt_cli.annexes.later.variants import Variants
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.data.batching import BatchPlan
-from nmt_cli.data.corpus import SIDES, Corpus, Pairs, Selection
+from nmt_cli.data.corpus import SIDES, Corpus, Pairs, PairsInMemory, selected
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import UNK, ragged
@@ -41,7 +41,7 @@ def drawn(
     variants: Variants, pairs: Pairs, epoch: int, sentences: list[int]
 ) -> list[list[list[int]]]:
     numbers = np.array(sentences)
-    return listed(variants.text(epoch, numbers, Selection(pairs, numbers)), len(sentences))
+    return listed(variants.text(epoch, numbers, selected(pairs, numbers)), len(sentences))
 
 
 def listed(pairs: Pairs, count: int) -> list[list[list[int]]]:
@@ -93,7 +93,7 @@ def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
             for a, b in zip(micro_batch.lengths, rank_updates[0].lengths, strict=True)
         )
         drawn_here = both_variants.text(
-            1, rank_updates[0].sentences, Selection(corpus, rank_updates[0].sentences)
+            1, rank_updates[0].sentences, selected(corpus, rank_updates[0].sentences)
         )
         assert rank_updates[0].lengths[1].tolist() == drawn_here.target_lengths.tolist()
         batches = [
@@ -143,7 +143,7 @@ def task() -> TranslationTask:
 def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) -> None:
     source, target = task.vocabularies()
     texts = [("ab?", "ab"), ("ab", "a?b"), ("ab ab", "ab B."), ("b.", "ab")] * 25
-    pairs = Drawn(
+    pairs = PairsInMemory(
         ragged([source.encode(a) for a, _ in texts]), ragged([target.encode(b) for _, b in texts])
     )
     ids = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), pairs, 0, list(range(len(texts))))

@@ -21,7 +21,7 @@ from nmt_cli.data.corpus import (
     CorpusWriter,
     JoinedCorpus,
     Part,
-    Selection,
+    selected,
 )
 from nmt_cli.errors import DataError
 
@@ -269,7 +269,7 @@ def test_a_joined_corpus_has_the_sentences_of_all_parts_in_any_order(
     )
     assert len(joined) == len(joined.source_lengths) == len(joined.target_lengths) == len(whole)
     indices = np.array(data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=9)))
-    few = Selection(joined, indices)
+    few = selected(joined, indices)
     places = np.arange(len(indices))[::-1]
     for side in ("source", "target"):
         for read_pair, expected in zip(

@@ -143,7 +143,7 @@ def test_a_system_without_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_multiprocessing, "SemLock", refuse)
     assert list(mapped(slower_first, 10, [7], 1)) == [(7, 70)]
     assert apart(partial(slower_first, 6, 7)) == 42
-    with pytest.raises(NmtError, match=r"mount /dev/shm, .*--workers 1"):
+    with pytest.raises(NmtError, match=r"mount /dev/shm, .*fewer --workers: 1 needs none"):
         list(mapped(slower_first, 10, [7], 2))
 
 
@@ -165,4 +165,4 @@ def test_items_are_not_read_far_ahead() -> None:
     results = mapped(slower_first, 1, items(), 2)
     next(results)
     assert read < 20
-    results.close()  # type: ignore[attr-defined]
+    results.close()

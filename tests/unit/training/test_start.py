@@ -15,15 +15,19 @@ from torch import nn
 
 from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
+from nmt_cli.data.batching import BatchPlan
+from nmt_cli.data.corpus import Indices, Pairs
+from nmt_cli.data.sentences import Sentences
 from nmt_cli.device import UNFIT
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.fast.cpu.device import Fast
 from nmt_cli.registry import option
+from nmt_cli.training import start
 from nmt_cli.training.costs import flops_of_update
 from nmt_cli.training.messages import about_kernels
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.run_directory import CONFIG
-from nmt_cli.training.start import agreed_kernels, configuration, open_data
+from nmt_cli.training.start import agreed_kernels, configuration, drawing_processes, open_data
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])
@@ -98,6 +102,27 @@ def test_a_setting_of_a_missing_package(
         UsageError, match=f"its setting training.growth needs .*{named}.* Install it, or name it"
     ):
         configuration(TrainOptions(out=tmp_path), {})
+
+
+class Shout(Sentences):
+    def text(self, epoch: int, numbers: Indices, pairs: Pairs) -> Pairs:
+        return pairs
+
+
+def test_processes_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where the text changes, and can be drawn elsewhere."""
+
+    def plan(change: Sentences) -> BatchPlan:
+        return BatchPlan(np.ones(2), np.ones(2), 9, 1, changes=[change])
+
+    monkeypatch.setattr(start, "available_cores", lambda: 24)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    unpicklable = Shout()
+    unpicklable.lines = lambda epochs: []  # type: ignore[method-assign]
+    counts = [drawing_processes(plan(change)) for change in (Shout(), Sentences(), unpicklable)]
+    assert counts == [12, 1, 1]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "24")
+    assert drawing_processes(plan(Shout())) == 1
 
 
 def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.data.batching import BatchPlan
-from nmt_cli.data.corpus import Selection
+from nmt_cli.data.corpus import selected
 from nmt_cli.distributed import World
 from nmt_cli.training.start import open_data
 from nmt_cli.training.updates import Updates
@@ -23,7 +23,7 @@ def test_all_ranks_compute_equally_many(tiny_data: Path, sentences: int) -> None
     _, corpus, _ = open_data([str(tiny_data)])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
     update = next(plan.epoch(0))[:sentences]
-    pairs = Selection(corpus, update)
+    pairs = selected(corpus, update)
     worlds = [World(rank, 3, torch.device("cpu")) for rank in range(3)]
     shares = [Updates(corpus, plan, world, micro_batches=4).share(pairs, 4) for world in worlds]
     assert len({len(micro_batch) for micro_batch in shares}) == 1
