@@ -23,6 +23,18 @@ def answers(table: str) -> dict[str, str]:
     return {name: _hint(programs_by_answer) for name, programs_by_answer in programs_of.items()}
 
 
+def answers_of(command: str, program: str) -> dict[str, str]:
+    """Return the answers of a command's table for one program by the flag, without dashes."""
+    lines = (Path(__file__).parent / f"{command}.tsv").read_text(encoding="utf-8").splitlines()
+    column = lines[0].split("\t").index(program)
+    answers_by_flag = {}
+    for line in lines[1:]:
+        answer, *cells = line.split("\t")
+        for flag in cells[column - 1].split():
+            answers_by_flag[flag.lstrip("-").replace("_", "-")] = answer
+    return answers_by_flag
+
+
 def _hint(programs_by_answer: dict[str, list[str]]) -> str:
     """Return the only answer, or the answer for each program."""
     hints = []

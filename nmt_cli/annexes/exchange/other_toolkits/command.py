@@ -1,0 +1,42 @@
+"""`nmt convert-command`: a command or configuration of another toolkit as a command of nmt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt_cli.flags import Command
+from nmt_cli.registry import argument
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """Print the command of nmt for one of another toolkit.
+
+    It reads commands of fairseq and Marian, and YAML files of Marian and JoeyNMT. Comments below it say what differs in meaning, what has no counterpart, and which defaults of
+    the other program are written out.
+    """
+
+    original: str = argument(
+        "COMMAND", "One command line, in quotes, or the path of a YAML file (.yaml, .yml)."
+    )
+
+
+def convert_command(options: ConvertOptions) -> None:
+    """Print the command of nmt that does what `options.original` does.
+
+    Raises:
+        UsageError: the program is not known, or the command line or file cannot be read.
+    """
+    from nmt_cli.annexes.exchange.other_toolkits.conversion import converted
+
+    print(converted(options.original))
+
+
+command = Command(
+    ConvertOptions,
+    convert_command,
+    examples=[
+        "nmt convert-command 'fairseq-train data --arch transformer --optimizer adam --lr 5e-4'",
+        "nmt convert-command transformer.yaml",
+    ],
+)
