@@ -394,7 +394,7 @@ def _joeynmt_model(of: Conversion) -> None:
 
 def _embeddings(of: Conversion, all_tied: bool, output_tied: bool) -> None:
     if not all_tied:
-        of.differences.append("separate source embeddings: `nmt prepare --separate-vocabularies`")
+        of.differences.append("separate source embeddings: nmt prepare --separate-vocabularies")
     if not output_tied:
         of.missing.append("a matrix of its own for the decoder's output")
 
