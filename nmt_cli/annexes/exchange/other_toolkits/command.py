@@ -12,8 +12,9 @@ from nmt_cli.registry import argument
 class ConvertOptions:
     """Print the command of nmt for one of another toolkit.
 
-    It reads commands of fairseq and Marian, and YAML files of Marian and JoeyNMT. Comments below it say what differs in meaning, what has no counterpart, and which defaults of
-    the other program are written out.
+    It reads commands of fairseq and Marian, and YAML files of Marian and JoeyNMT. Comments below
+    it say what differs in meaning, what has no counterpart, and which defaults of the other
+    program hold.
     """
 
     original: str = argument(
