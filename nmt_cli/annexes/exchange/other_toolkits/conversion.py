@@ -403,7 +403,7 @@ def _best_and_patience(of: Conversion, metric: str, patience: str) -> None:
     if metric.startswith(("bleu", "translation")):
         of.flags["--best-by"] = "bleu"
     elif metric == "chrf":
-        of.flags["--best-by"] = "chrf2"
+        of.flags["--best-by"] = "chrf"
     patience_there = of.number(patience, 0)
     if patience_there > 0:
         of.flags["--patience"] = _short(patience_there)

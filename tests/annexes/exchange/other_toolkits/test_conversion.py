@@ -1,3 +1,5 @@
+"""`nmt convert-command`: what it prints is a command of nmt, with the settings of the original."""
+
 from __future__ import annotations
 
 import shlex
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from nmt_cli.annexes.exchange.other_toolkits.conversion import converted, quoted
 from nmt_cli.cli import application
 from nmt_cli.errors import UsageError
+from nmt_cli.metrics.bleu import check_metric
 
 Nmt = Callable[..., tuple[int, str, str]]
 ADAM = "--optimizer adam --lr-scheduler inverse_sqrt --warmup-updates 4000"
@@ -75,6 +78,15 @@ def test_absent_settings_have_the_values_of_fairseq() -> None:
     assert "--peak-learning-rate 0.0005 " in first
     assert "--d-ff 1024 --num-heads 4 " in first
     assert "#   label-smoothing 0" in comments
+
+
+def test_the_metric_of_the_best_checkpoint_is_known_here(tmp_path: Path) -> None:
+    for name in ("bleu", "chrf"):
+        path = tmp_path / f"{name}.yaml"
+        measure = f"training:\n    early_stopping_metric: {name}\n"
+        path.write_text(JOEYNMT.replace("training:\n", measure), "utf-8")
+        assert f"--best-by {name} " in converted(str(path))
+        check_metric(name, "en")
 
 
 def test_marian_decay_that_starts_later() -> None:
