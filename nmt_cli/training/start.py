@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -378,7 +378,7 @@ def drawing_processes(plan: BatchPlan) -> int:
     if not changes:
         return 1
     try:
-        pickle.dumps(changes)
+        ForkingPickler.dumps(changes)
     except Exception:  # version 2.0 did not ask it of changes
         return 1
     cores = available_cores() // environment_number("LOCAL_WORLD_SIZE", 1)

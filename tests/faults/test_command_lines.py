@@ -80,6 +80,7 @@ class Place:
             "attention": [self.run, "--input", self.lines],
             "score-targets": [self.run, "--input", self.lines, "--target", self.lines],
             "serve": [self.run, "--host", "127.0.0.1"],
+            "convert-command": ["marian --type transformer"],
             "doctor": [],
             "recipes": [],
             "report": [self.run, "--sentences", 4, "--examples", 1],
@@ -99,6 +100,7 @@ class Place:
             "translate": ["--output", out],
             "rerank": ["--output", out],
             "serve": ["--port", self.port],
+            "convert-command": [],
             "score": [],
             "score-trees": [],
         }.get(command, ["--out", out])

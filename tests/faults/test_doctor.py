@@ -50,7 +50,7 @@ def test_a_run_that_resumes_exactly(nmt: Nmt, tiny_data: Path, tmp_path: Path) -
     )
     assert code == 0, err
     checks = {check["name"]: check for check in json.loads(out)}
-    assert list(checks) == ["devices", "memory", "disk", "locks", "run", "resume"]
+    assert list(checks) == ["devices", "memory", "text", "disk", "locks", "run", "resume"]
     # Other programs may run.
     assert {check["verdict"] for check in checks.values()} <= {"ok", "warning"}
     assert checks["resume"]["value"].startswith("exact")

@@ -28,6 +28,7 @@ def test_help_lists_every_command(nmt: Nmt) -> None:
     assert shown == {
         *COMMANDS,
         "attention",
+        "convert-command",
         "doctor",
         "export",
         "import",
@@ -124,7 +125,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     assert not re.search(r"\[default[^]]*\]\.|[^.] \[default", re.sub(r"\s+", " ", shown))
     assert len(re.findall(rf"nmt {command}\s", examples)) >= 2
     flags = re.findall(r"^  (?:-\w, )?(--[a-z0-9-]+)", shown, re.MULTILINE)
-    assert len(flags) >= 2
+    assert "--help" in flags
     assert sorted(flags) == sorted(set(flags))
     assert not re.search(r"<(?!bt>|2de>|V>|PST>)\w+|INTEGER|TEXT|(?<!-)range", shown)
 

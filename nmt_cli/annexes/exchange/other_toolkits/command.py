@@ -1,4 +1,4 @@
-"""`nmt convert-command`: a command or configuration of another toolkit as a command of nmt."""
+"""`nmt convert-command`: a command of another toolkit as one of nmt."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ command = Command(
     ConvertOptions,
     convert_command,
     examples=[
-        "nmt convert-command 'fairseq-train data --arch transformer --optimizer adam --lr 5e-4'",
+        "nmt convert-command 'fairseq-train data --arch transformer --lr 5e-4'",
         "nmt convert-command transformer.yaml",
     ],
 )
