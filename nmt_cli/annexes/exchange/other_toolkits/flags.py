@@ -7,32 +7,34 @@ each program that it is for. The tables of docs/reference/flags.md are made of t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def answers(table: str) -> dict[str, str]:
-    """Return the answers of a table by the flag, such as max-tokens for --max_tokens."""
+def entries(table: str) -> Iterator[tuple[str, str, str]]:
+    """Yield flag, program and answer of a table. The flag is max-tokens for --max_tokens."""
     header, *rows = [line.split("\t") for line in table.splitlines()]
-    programs_of: dict[str, dict[str, list[str]]] = {}  # by flag and answer
     for answer, *cells in rows:
         for program, cell in zip(header[1:], cells, strict=True):
             for flag in cell.split():
-                name = flag.lstrip("-").replace("_", "-")
-                programs = programs_of.setdefault(name, {}).setdefault(answer, [])
-                programs.append(program)
+                yield flag.lstrip("-").replace("_", "-"), program, answer
+
+
+def answers(table: str) -> dict[str, str]:
+    """Return the answers of a table by the flag."""
+    programs_of: dict[str, dict[str, list[str]]] = {}  # by flag and answer
+    for name, program, answer in entries(table):
+        programs_of.setdefault(name, {}).setdefault(answer, []).append(program)
     return {name: _hint(programs_by_answer) for name, programs_by_answer in programs_of.items()}
 
 
 def answers_of(command: str, program: str) -> dict[str, str]:
-    """Return the answers of a command's table for one program by the flag, without dashes."""
-    lines = (Path(__file__).parent / f"{command}.tsv").read_text(encoding="utf-8").splitlines()
-    column = lines[0].split("\t").index(program)
-    answers_by_flag = {}
-    for line in lines[1:]:
-        answer, *cells = line.split("\t")
-        for flag in cells[column - 1].split():
-            answers_by_flag[flag.lstrip("-").replace("_", "-")] = answer
-    return answers_by_flag
+    """Return the answers of a command's table for one program by the flag."""
+    return {name: answer for name, of, answer in entries(table_of(command)) if of == program}
+
+
+def table_of(command: str) -> str:
+    return (Path(__file__).parent / f"{command}.tsv").read_text(encoding="utf-8")
 
 
 def _hint(programs_by_answer: dict[str, list[str]]) -> str:
@@ -48,7 +50,4 @@ def _hint(programs_by_answer: dict[str, list[str]]) -> str:
 
 # For a flag that belongs to another command, the first one of these.
 COMMANDS = ("translate", "prepare", "train", "score", "average")
-HINTS = {
-    name: answers((Path(__file__).parent / f"{name}.tsv").read_text(encoding="utf-8"))
-    for name in COMMANDS
-}
+HINTS = {name: answers(table_of(name)) for name in COMMANDS}
