@@ -153,7 +153,7 @@ def write_treebank(corpus: Path, out: Path, same_texts: bool) -> None:
 
 
 def parsed(corpus: Path, split: str) -> Iterator[Tree]:
-    """Yield the trees of the authors' parser. Their labels are such as NP*SBJ."""
+    """Yield the trees of the authors' parser."""
     files = texts(corpus / PARSED, ".parsed")
     for name in HELD_OUT[split]:
         if name in files:
@@ -161,26 +161,24 @@ def parsed(corpus: Path, split: str) -> Iterator[Tree]:
             for tree, _ in parse_trees(read_text(path), str(path)):
                 cleaned = clean(tree)
                 if cleaned is not None:
-                    yield cleaned
+                    yield merged(cleaned)
 
 
-def with_merged_labels(line: str) -> str:
-    """Return the tree of a line with the labels that the authors' parser tells apart."""
+def merged(tree: Tree) -> Tree:
+    """Return the tree with the labels that the authors' parser tells apart, not such as NP*SBJ."""
     events: list[Event] = []
-    for event in line_tree(line).events:
+    for event in tree.events:
         if not isinstance(event, Leaf):
             label = event.label.split("*")[0]
             event = type(event)(MERGED.get(label, label))
         events.append(event)
-    return tree_line(Tree(tuple(events)))
+    return Tree(tuple(events))
 
 
 def f1(lines: Iterable[str], gold: Sequence[str]) -> str:
-    """Return EVALB's F1 with merged labels and the tags of the gold trees."""
-    gold = [with_merged_labels(line) for line in gold]
-    trees = [with_merged_labels(line) for line in lines]
-    pairs = zip(trees, gold, strict=True)
-    report = score_brackets([retagged(tree, other) or tree for tree, other in pairs], gold, COLLINS)
+    """Return EVALB's F1 with the tags of the gold trees."""
+    pairs = zip(lines, gold, strict=True)
+    report = score_brackets([retagged(line, other) or line for line, other in pairs], gold, COLLINS)
     return f"{report.everything['f1']:.2f}"
 
 
@@ -188,19 +186,23 @@ def compare(corpus: Path) -> None:
     """Print the table: the sentences that have the same words in the authors' outputs."""
     rows = []
     for split in HELD_OUT:
-        gold = read_lines(Path(f"trees/{split}.ptb"))
+        gold = [merged(line_tree(line)) for line in read_lines(Path(f"trees/{split}.ptb"))]
         outputs = list(parsed(corpus, split))
-        words = [tuple(line_tree(line).words) for line in gold]
-        matcher = SequenceMatcher(None, words, [tuple(tree.words) for tree in outputs], False)
+        words, other_words = ([tuple(tree.words) for tree in trees] for trees in (gold, outputs))
+        matcher = SequenceMatcher(None, words, other_words, False)
         places = []
         for start, other, size in matcher.get_matching_blocks():
             places += [(start + number, other + number) for number in range(size)]
-        same_gold = [gold[place] for place, _ in places]
+        same_gold = [tree_line(gold[place]) for place, _ in places]
         row = [split, f"{len(places):,} of {len(gold):,}"]
         row.append(f1([tree_line(outputs[other]) for _, other in places], same_gold))
         for stem in (split, f"{split}.constrained"):
-            ours = read_lines(Path(f"{stem}.ptb"))
-            row.append(f1([ours[place] for place, _ in places], same_gold))
+            lines = read_lines(Path(f"{stem}.ptb"))
+            ours = [lines[place] for place, _ in places]
+            # An empty line is a sentence without a parse.
+            row.append(
+                f1([line and tree_line(merged(line_tree(line))) for line in ours], same_gold)
+            )
         rows.append(row)
     print()
     print_table(["F1", "sentences", "Berkeley parser", "this run", "this run, constrained"], rows)
