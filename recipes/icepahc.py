@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from report import print_table, read_lines, user_errors
+from report import print_table, read_lines, user_errors, write_lines
 
 from nmt_cli.annexes.parsing.evalb import score_brackets
 from nmt_cli.annexes.parsing.evalb_parameters import COLLINS
@@ -147,8 +147,7 @@ def write_treebank(corpus: Path, out: Path, same_texts: bool) -> None:
             path = files[name]
             trees = (penn_tree(placed.tree) for placed in parse_trees(read_text(path), str(path)))
             lines += [tree_line(tree) for tree in trees if tree is not None]
-        content = "".join(f"{line}\n" for line in lines)
-        (out / f"{split}.ptb").write_text(content, encoding="utf-8", newline="\n")
+        write_lines(out / f"{split}.ptb", lines)
         print(f"{split}: {len(lines):,} trees of {len(names)} texts", file=sys.stderr)
 
 

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,11 @@ def user_errors() -> Iterator[None]:
 
 def read_lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    content = "".join(f"{line}\n" for line in lines)
+    path.write_text(content, encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path) -> Any:

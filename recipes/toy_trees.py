@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from report import write_lines
+
 _NOUNS = "cat dog bird child teacher farmer house garden river stone song letter".split()
 _ADJECTIVES = "old small green happy quiet".split()
 _VERBS = "sees likes finds paints carries".split()
@@ -35,8 +37,7 @@ def write_treebank(out: Path, train: int, dev: int, test: int, seed: int = 1) ->
     """Write OUT/{train,dev,test}.ptb, one tree a line."""
     out.mkdir(parents=True, exist_ok=True)
     for part, trees in treebank(train, dev, test, seed).items():
-        content = "".join(f"{line}\n" for line in trees)
-        (out / f"{part}.ptb").write_text(content, encoding="utf-8", newline="\n")
+        write_lines(out / f"{part}.ptb", trees)
 
 
 def _sentence(source: random.Random, depth: int, ending: str = "") -> str:

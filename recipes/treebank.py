@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from report import user_errors
+from report import user_errors, write_lines
 from toy_trees import write_treebank
 
 from nmt_cli.annexes.parsing.trees import (
@@ -116,8 +116,7 @@ def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
         lines = [tree_line(tree) for tree in itertools.islice(trees, most or None)]
         if not lines:
             raise UsageError(f"{split}: the files hold no trees")
-        content = "".join(f"{line}\n" for line in lines)
-        (out / f"{split}.ptb").write_text(content, encoding="utf-8", newline="\n")
+        write_lines(out / f"{split}.ptb", lines)
         print(f"{split}: {len(lines):,} trees of {len(paths):,} files", file=sys.stderr)
 
 

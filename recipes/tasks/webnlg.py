@@ -14,7 +14,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from report import user_errors
+from report import user_errors, write_lines
 from sacremoses import MosesDetokenizer
 
 from nmt_cli.errors import DataError
@@ -52,15 +52,10 @@ def domains(folder: Path, part: str) -> list[str]:
     return [line.split(",")[1] for line in read_lines(found(folder, f"{part}.info"))]
 
 
-def write(path: Path, lines: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = "".join(f"{line}\n" for line in lines)
-    path.write_text(content, encoding="utf-8", newline="\n")
-
-
 def main(folder: Path, out: Path) -> None:
+    (out / "references").mkdir(parents=True, exist_ok=True)
     for part, name in (("train", "train"), ("dev", "valid")):
-        write(out / f"{name}.tsv", ["\t".join(pair) for pair in pairs(folder, part)])
+        write_lines(out / f"{name}.tsv", ["\t".join(pair) for pair in pairs(folder, part)])
     # A set of triples stands on a line for each of its texts.
     sets = []
     for source, group in groupby(pairs(folder, "test"), key=lambda pair: pair[0]):
@@ -69,10 +64,10 @@ def main(folder: Path, out: Path) -> None:
     labels = ["seen" if domain in seen else "unseen" for domain in domains(folder, "test")]
     if len(labels) != len(sets):
         raise DataError(f"{folder}: test.src has {len(sets):,} sets, test.info {len(labels):,}")
-    write(out / "test.tsv", [f"{source}\t{texts[0]}" for source, texts in sets])
+    write_lines(out / "test.tsv", [f"{source}\t{texts[0]}" for source, texts in sets])
     for number, texts in enumerate(zip_longest(*(texts for _, texts in sets), fillvalue=""), 1):
-        write(out / f"references/{number}", [detokenized(text) for text in texts])
-    write(out / "labels", labels)
+        write_lines(out / f"references/{number}", [detokenized(text) for text in texts])
+    write_lines(out / "labels", labels)
 
 
 if __name__ == "__main__":
