@@ -21,10 +21,11 @@ PAPERS_SUBWORDS = {"": 16_000, "semi-supervised": 32_000}
 
 
 def sweep() -> dict[str, float]:
-    """Return the F1 on the dev set of every point, the best one first."""
+    """Return the F1 on the dev set of every point, the best one first. That of the only one is 0."""
     f1 = {}
-    for path in sorted(Path("sweep").glob("*/dev.json")):
-        f1[path.parent.name] = float(read_json(path)["f1"])
+    for point in sorted(Path("sweep").iterdir()):
+        scores = point / "dev.json"
+        f1[point.name] = float(read_json(scores)["f1"]) if scores.exists() else 0.0
     return dict(sorted(f1.items(), key=lambda item: -item[1]))
 
 
@@ -69,9 +70,10 @@ def main(kind: str, semi: str = "", smoke: str = "") -> None:
         print(f"--dropout {dropout} --attention-dropout {dropout} --learning-rate-scale {scale}")
         return
     print_table(["", "paper", "this run", "difference"], list(rows(kind == "wsj", semi)))
-    print(f"\nChosen on the dev set: dropout {dropout}, learning rate times {scale}.\n")
     points = [[point, f"{f1:.2f}"] for point, f1 in sweep().items()]
-    print_table(["sweep", "dev F1, greedy"], points)
+    print(f"\nDropout {dropout}, learning rate times {scale}.\n")
+    if len(points) > 1:
+        print_table(["sweep", "dev F1, greedy"], points)
     print("\nF1 is EVALB's with COLLINS.prm, with gold tags over the words.")
     if kind == "wsj":
         print(

@@ -10,7 +10,7 @@
 #   --treebank PATH...        another treebank in Penn style: files or directories named train, dev and test
 #   --semi-supervised TREES   train on these trees, too, with 32,000 subwords, beside the paper's 92.7
 #   --linearisation FORM      vinyals, (NP XX )NP, the default; or authors, NP NN /NP
-#   --dropouts, --scales      those to choose from: "0.1 0.2 0.3", and of the learning rate "0.5 1 2"
+#   --dropouts, --scales      those to choose from: "0.1 0.2 0.3", and of the learning rate "0.5 1 2"; one of each is taken
 #   --sweep-steps N           training steps for each pair of them; default 20000
 #   --out DIR                 directory for all results
 #   --smoke                   try everything with a tiny model on made-up trees, or on the first ones of --treebank
@@ -25,7 +25,7 @@ kind="${ldc:+wsj}${treebank:+named}" kind="${kind:-${smoke:+toy}}"
 [[ -z "$semi_supervised" ]] || subwords=32000
 out="${out:-$checkout/runs/parsing${semi_supervised:+-semi-supervised}${smoke:+-smoke}}"
 if [[ -n "$smoke" ]]; then
-  export PROCESSES="${PROCESSES:-1}" dropouts=0.1 scales=1 sweep_steps=4 subwords=100 most=300
+  export PROCESSES="${PROCESSES:-1}" dropouts=0.1 scales="0.5 1" sweep_steps=4 subwords=100 most=300
   train=(--preset parsing_small --num-layers 1 --d-model 32 --d-ff 64 --max-steps 8 --save-every 1 --precision float32)
 fi
 train+=("${train_flags[@]}")
@@ -45,6 +45,7 @@ made_from trees "$ldc$treebank" "${words[@]}" ${semi_supervised:+--semi-supervis
 for dropout in $dropouts; do
   for scale in $scales; do
     point="$out/sweep/dropout-$dropout-scale-$scale"
+    mkdir -p "$point" && [[ "$dropouts$scales" == *" "* ]] || continue # there is nothing to choose
     "$recipes/train.sh" "$out/data" --out "$point/run" "${train[@]}" --max-steps "$sweep_steps" --keep-last 1 \
       --dropout "$dropout" --attention-dropout "$dropout" --learning-rate-scale "$scale"
     parse "$point/run" dev "$point/dev" --beam 1
