@@ -21,7 +21,7 @@ PAPERS_SUBWORDS = {"": 16_000, "semi-supervised": 32_000}
 
 
 def sweep() -> dict[str, float]:
-    """Return the F1 on the dev set of every point, the best one first. That of the only one is 0."""
+    """Return the F1 on the dev set of every point, the best one first. The only one has none: 0."""
     f1 = {}
     for point in sorted(Path("sweep").iterdir()):
         scores = point / "dev.json"

@@ -47,6 +47,16 @@ def test_silver_trees_are_added_to_the_training_set(
     assert (tmp_path / "out/trees/test.ptb").read_text() == (tmp_path / "my.dev.ptb").read_text()
 
 
+def test_a_single_point_is_taken(dry: Bash, calls: Callable[[], list[str]], tmp_path: Path) -> None:
+    for name, lines in treebank(300, 20, 20).items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    flags = "--treebank train dev test --dropouts 0.3 --scales 2 --out out".split()
+    dry("wsj_parsing.sh", *flags, STOP="average", code=9)
+    _, train, _ = calls()
+    assert "--out out/run " in train
+    assert train.endswith("--dropout 0.3 --attention-dropout 0.3 --learning-rate-scale 2")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
