@@ -3,7 +3,7 @@
 #   make quickstart    train a small Transformer on number names and translate with it (English to German)
 #   make test          run the tests
 #   make test-core     run the core's tests, which take a third of the time: before each commit
-#   make test-kernels  run the kernels of GPUs on the CPU, in Triton's interpreter
+#   make test-kernels  run the kernels of GPUs on the CPU, in Triton's interpreter, and compile them for two GPUs
 #   make test-versions run the tests with torch 2.11, 2.13 and the newest one, and the newest of all other packages
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make lint          check format, lint and strict types
@@ -67,7 +67,10 @@ test-kernels: $(STAMP)
 	.venv-kernels/bin/pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0 'numpy==2.2.6'
 	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > \
 		"$$(.venv-kernels/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 PYTHONPATH=. .venv-kernels/bin/python -m pytest -q tests/unit/fast/cuda/test_*kernels.py
+	set -e; for interpret in 1 0; do \
+		TRITON_INTERPRET=$$interpret OMP_NUM_THREADS=1 PYTHONPATH=. \
+			.venv-kernels/bin/python -m pytest -q tests/unit/fast/cuda/test_*kernels.py; \
+	done
 
 # VERSIONS=torch takes the newest one only, and TESTS=tests/unit some tests. Each version has an environment.
 test-versions:
