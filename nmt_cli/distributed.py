@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -109,6 +109,16 @@ class World:
         if dist.is_initialized():
             with explain_lost_ranks():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
+
+    def aside(self) -> World:
+        """Return this world with connections of its own, for a thread beside the others.
+
+        All ranks must call it.
+        """
+        if not dist.is_initialized():
+            return self
+        with explain_lost_ranks():
+            return replace(self, gloo=dist.new_group(backend="gloo", timeout=self.timeout))
 
     def gather(self, value: Any) -> list[Any]:
         """Wait for the objects of all ranks, and return them on all, by rank."""

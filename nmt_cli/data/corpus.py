@@ -239,6 +239,16 @@ def selected(pairs: Pairs, indices: Indices) -> PairsInMemory:
     return PairsInMemory(pairs.ids("source", indices), pairs.ids("target", indices))
 
 
+def concatenated(parts: Sequence[Pairs]) -> PairsInMemory:
+    """Return all sentence pairs of `parts`, one part after the other."""
+    sides = []
+    for side in SIDES:
+        every = [part.ids(side, np.arange(len(part.source_lengths))) for part in parts]
+        ids, lengths = zip(*every, strict=True)
+        sides.append((np.concatenate(ids), np.concatenate(lengths)))
+    return PairsInMemory(*sides)
+
+
 class CorpusWriter:
     """Writes one split, batch by batch, in types of ids that fit the vocabularies' sizes."""
 

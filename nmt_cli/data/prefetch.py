@@ -40,4 +40,4 @@ def prefetched(
                 return
             yield result
     finally:
-        thread.shutdown(cancel_futures=True)
+        thread.shutdown()  # what is begun ends on all ranks, which may exchange text

@@ -57,8 +57,10 @@ class Sentences:
 
 
 def changed(changes: Sequence[Sentences], update: tuple[PlannedUpdate, Pairs]) -> Pairs:
-    """Return the text of an update, given the prepared text of its sentences."""
+    """Return the text of an update, or of some of its sentences, given what was prepared."""
     planned, pairs = update
+    if not len(planned.sentences):
+        return pairs
     for change in changes:
         pairs = change.text(planned.epoch, planned.sentences, pairs)
     return pairs

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import tee
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch.distributed as dist
 
 from nmt_cli.data.batching import BatchPlan, cut, load_batch
-from nmt_cli.data.corpus import Corpus, Indices, Pairs, selected
+from nmt_cli.data.corpus import Corpus, Indices, Pairs, concatenated, selected
 from nmt_cli.data.parallel import mapped
 from nmt_cli.data.prefetch import prefetched
 from nmt_cli.data.sentences import PlannedUpdate, changed
@@ -58,21 +62,31 @@ class Updates:
         """Return the updates from `position` of `epoch` on, without end.
 
         In the context, a thread makes them ahead, or processes draw the text and a thread makes the
-        rest.
+        rest. Each of n ranks draws every n-th sentence of an update.
         """
+        changes = self.plan.text_changes()
+        drawers = World(0, 1, self.world.device)
+        if changes and dist.is_initialized():
+            drawers = self.world.aside()
 
-        def make(item: tuple[tuple[PlannedUpdate, Pairs], Pairs]) -> Update:
-            (planned, _), pairs = item
+        def own(planned: PlannedUpdate) -> tuple[PlannedUpdate, Pairs]:
+            # A process gets the ids, so it needs neither the corpus nor its memory.
+            sentences = planned.sentences[drawers.rank :: drawers.size]
+            return planned._replace(sentences=sentences), selected(self.corpus, sentences)
+
+        def make(item: tuple[PlannedUpdate, tuple[Any, Pairs]]) -> Update:
+            planned, (_, pairs) = item
+            if drawers.size > 1:
+                pairs = exchanged(pairs, len(planned.sentences), drawers)
             lengths = (pairs.source_lengths, pairs.target_lengths)
             return Update(*planned, lengths, self.share(pairs, micro_batches))
 
-        plan = self.plan.updates(epoch, position)
-        # A process gets the ids, so it needs neither the corpus nor its memory.
-        prepared = ((planned, selected(self.corpus, planned.sentences)) for planned in plan)
-        changes = self.plan.text_changes()
+        plan, plan_of_own = tee(self.plan.updates(epoch, position))
+        texts = mapped(changed, changes, map(own, plan_of_own), self.drawing, "spawn")
+        items = zip(plan, texts, strict=True)
         with (
-            closing(mapped(changed, changes, prepared, self.drawing, "spawn")) as drawn,
-            closing(prefetched(make, drawn, AHEAD, self.world.device)) as updates,
+            closing(texts),
+            closing(prefetched(make, items, AHEAD, self.world.device)) as updates,
         ):
             yield updates
 
@@ -98,3 +112,9 @@ class Updates:
         for number, places, weight in planned[world.rank :: world.size]:
             share.append(MicroBatch(number, self.load(pairs, places), weight))
         return share
+
+
+def exchanged(own: Pairs, count: int, world: World) -> Pairs:
+    """Return the text of an update of `count` sentences, of which each rank has every n-th."""
+    of_ranks = [np.arange(rank, count, world.size) for rank in range(world.size)]
+    return selected(concatenated(world.gather(own)), np.concatenate(of_ranks).argsort())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-from dataclasses import replace
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from nmt_cli import registry
 from nmt_cli.config import resolve
@@ -19,7 +23,7 @@ from nmt_cli.data.parallel import WorkerDied
 from nmt_cli.distributed import World
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import open_data, plan_of
-from nmt_cli.training.updates import Update, Updates
+from nmt_cli.training.updates import AHEAD, Update, Updates
 
 FLAGS: dict[str, dict[str, Any]] = {
     "batch_growth": {"batch_growth": 3},
@@ -102,6 +106,56 @@ def test_ranks_share_the_updates_of_one(tiny_data: Path, name: str) -> None:
         assert all(part[:-1] == expected[:-1] for part in lists)
         assert sorted(batch for part in lists for batch in part[-1] if batch[1]) == expected[-1]
         assert sum(part.batch.num_tokens for part in update.share) == int(update.lengths[1].sum())
+
+
+@dataclass(frozen=True)
+class Talking(World):
+    """A rank that is a thread."""
+
+    barrier: Any = None
+    said: Any = None
+
+    def aside(self) -> World:
+        return self
+
+    def gather(self, value: Any) -> list[Any]:
+        self.said[self.rank] = value
+        self.barrier.wait(60)
+        values = list(self.said)
+        self.barrier.wait(60)
+        return values
+
+
+def test_each_rank_draws_its_part_of_the_text(
+    tiny_data: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three ranks together have the updates of ranks that draw all of it."""
+    alone = [updates_of(tiny_data, name, rank, 3) for rank in range(3)]
+    expected = [list(map(as_lists, first(updates, 4))) for updates in alone]
+    planned = [update.sentences for update in first(alone[0], 4 + AHEAD)]  # those that are begun
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    drawn: list[list[int]] = [[], [], []]
+    shared = {"barrier": threading.Barrier(3), "said": [None] * 3}
+
+    def of_rank(rank: int) -> Any:
+        updates = updates_of(tiny_data, name, rank, 3)
+        for change in updates.plan.text_changes():
+            vars(change)["text"] = partial(noted, drawn[rank], change.text)
+        world = Talking(rank, 3, torch.device("cpu"), **shared)
+        return list(map(as_lists, first(replace(updates, world=world), 4)))
+
+    with ThreadPoolExecutor(3) as ranks:
+        assert list(ranks.map(of_rank, range(3))) == expected
+    if alone[0].plan.text_changes():
+        for rank, numbers in enumerate(drawn):
+            parts = [sentences[rank::3] for sentences in planned]
+            assert numbers == np.concatenate(parts).tolist()
+
+
+def noted(numbers: list[int], text: Any, epoch: int, sentences: Any, pairs: Any) -> Any:
+    """Note which sentences are drawn."""
+    numbers += sentences.tolist()
+    return text(epoch, sentences, pairs)
 
 
 def test_processes_draw_the_same_text(tiny_data: Path, name: str) -> None:

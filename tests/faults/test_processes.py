@@ -54,18 +54,21 @@ def figures(run: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize(
-    "size", [(20,), pytest.param((400, "--micro-batches", 6), marks=only_long)], ids=str
+    "size",
+    [
+        (20, "--bpe-dropout", 0.2, "--noise", "typos=0.3"),
+        pytest.param((400, "--micro-batches", 6), marks=only_long),
+    ],
+    ids=str,
 )
 def test_the_number_of_processes_may_change(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, size: tuple[object, ...]
 ) -> None:
     """Parts of a run by different numbers of processes: the same batches, losses and gradients.
 
-    Updates have one to five sentences, and processes one micro-batch or none, or processes have
-    several micro-batches. Losses and gradients agree up to rounding.
-
-    Updates have one to five sentences, and processes one micro-batch or none; or processes have
-    several micro-batches.
+    Updates have one to five sentences, and processes one micro-batch or none, and draw the text of
+    one sentence or none; or processes have several micro-batches. Losses and gradients agree up to
+    rounding.
     """
     settings = (*LOGGED, "--batch-tokens", *size)
     forks.train(tiny_data, tmp_path / "one", *settings, "--max-steps", 8).code(0)
