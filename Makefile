@@ -62,6 +62,7 @@ test-core: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python $(TEST) $(CORE) --ignore tests/contracts/test_gpu_branch.py
 
 # In an environment of its own: the interpreter needs an older NumPy, and Triton has 188 MB.
+KERNELS := tests/unit/fast/cuda/test_operators.py tests/unit/fast/cuda/test_*kernels.py
 test-kernels: $(STAMP)
 	test -x .venv-kernels/bin/pip || $(PYTHON) -m venv .venv-kernels
 	.venv-kernels/bin/pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0 'numpy==2.2.6'
@@ -69,7 +70,7 @@ test-kernels: $(STAMP)
 		"$$(.venv-kernels/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
 	set -e; for interpret in 1 0; do \
 		TRITON_INTERPRET=$$interpret OMP_NUM_THREADS=1 PYTHONPATH=. \
-			.venv-kernels/bin/python -m pytest -q tests/unit/fast/cuda/test_*kernels.py; \
+			.venv-kernels/bin/python -m pytest -q $(KERNELS); \
 	done
 
 # VERSIONS=torch takes the newest one only, and TESTS=tests/unit some tests. Each version has an environment.

@@ -114,7 +114,7 @@ class Updates:
         return share
 
 
-def exchanged(own: Pairs, count: int, world: World) -> Pairs:
+def exchanged(part: Pairs, count: int, world: World) -> Pairs:
     """Return the text of an update of `count` sentences, of which each rank has every n-th."""
     of_ranks = [np.arange(rank, count, world.size) for rank in range(world.size)]
-    return selected(concatenated(world.gather(own)), np.concatenate(of_ranks).argsort())
+    return selected(concatenated(world.gather(part)), np.concatenate(of_ranks).argsort())
