@@ -12,8 +12,8 @@ import functools
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -101,6 +101,7 @@ extern "C" void install() {
 
 WITHOUT_KERNEL = ("prim", "empty", "new_empty", "_unsafe_view", "lift", "set_", "detach", "resize_")
 WAITING = ("_local_scalar_dense", "nonzero", "bincount", "unique", "masked_select")
+SUM = "sum over ranks"
 PICKING = ("embedding.", "index.", "index_select", "gather")
 
 
@@ -150,13 +151,13 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
             self.record(self.recorded, func, args, kwargs or {}, output)
         return output
 
-    def graph(self, work: Callable[[], Any], _: Any) -> tuple[Any, Any]:
-        """Return what stands for a CUDA graph, and the result.
+    def graph(self, works: Sequence[Callable[[], Any]], _: Any) -> tuple[list[Any], list[Any]]:
+        """Return what stands for CUDA graphs, and the results.
 
         A capture is not recorded, and may wait.
         """
 
-        def again() -> None:
+        def again(work: Callable[[], Any]) -> None:
             recorded = self.recorded or Recorded()
             before = len(recorded.launches)
             work()
@@ -166,8 +167,13 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
         if self.recorded is not None:
             self.recorded.waits.clear()
         recorded, self.recorded = self.recorded, None
-        result, self.recorded = work(), recorded
-        return SimpleNamespace(replay=again, pool=lambda: None), result
+        results = [work() for work in works]
+        self.recorded = recorded
+        graphs = [
+            SimpleNamespace(replay=functools.partial(again, work), pool=lambda: None)
+            for work in works
+        ]
+        return graphs, results
 
     def record(self, recorded: Recorded, func: Any, args: Any, kwargs: Any, output: Any) -> None:
         """Record an operation that computes or copies."""
@@ -295,7 +301,7 @@ class Training:
         **flags: Any,
     ) -> None:
         registry.discover()
-        self.gpu, self.ranks = gpu, ranks
+        self.gpu = gpu
         self.pairs = random_pairs(sentences, vocabulary)
         write_corpus(folder, self.pairs, vocabulary)
         task, self.corpus, _ = start.open_data([str(folder)])
@@ -306,7 +312,7 @@ class Training:
             **flags,
         }
         config = resolve(TrainingConfig, settings, preset=settings.get("preset"))
-        self.world = World(0, 1, torch.device("cuda", 0))
+        self.world = World(0, ranks, torch.device("cuda", 0))
         make = start.initial_model
 
         def on_device(*parts: Any) -> Any:
@@ -326,14 +332,22 @@ class Training:
         self.step += 1
         sentences = next(self.following)[2]
         trainer = self.run.trainer
-        updates = replace(trainer.updates, world=replace(self.world, size=self.ranks))
-        micro_batches = updates.share(
-            selected(self.corpus, sentences), max(self.ranks, updates.micro_batches)
+        micro_batches = trainer.updates.share(
+            selected(self.corpus, sentences), trainer.updates.micro_batches
         )
         self.tokens = sum(micro_batch.batch.num_tokens for micro_batch in micro_batches)
         recorded = self.gpu.recorded = Recorded()
+
+        def all_reduce(part: torch.Tensor, async_op: bool) -> Any:
+            recorded.launches.append(Launch(SUM, _bytes([part])))
+            return SimpleNamespace(wait=lambda: None)
+
         try:
-            with self.gpu, mock.patch.object(replay, "record", self.gpu.graph):
+            with (
+                self.gpu,
+                mock.patch.object(replay, "record", self.gpu.graph),
+                mock.patch.object(torch.distributed, "all_reduce", all_reduce),
+            ):
                 trainer.set_learning_rate(self.step)
                 moved = [
                     micro_batch._replace(batch=micro_batch.batch.map_tensors(self.gpu.from_tensor))

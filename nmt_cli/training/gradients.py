@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,20 @@ from nmt_cli.interfaces import AddsLoss, Batch, Criterion
 def trained(model: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that an update changes."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def in_pieces(model: Any, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Return the parameters in the order in which the backward pass completes their gradients.
+
+    The decoder's are first, then the encoder's, then all others, such as tied embeddings. A
+    parameter of two parts belongs to the later one.
+    """
+    places = dict.fromkeys(parameters, 2)
+    parts = model.parts()
+    for place, name in enumerate(("decoder", "encoder", "embeddings")):
+        for module in parts.get(name, ()):
+            places |= dict.fromkeys(module.parameters(), place)
+    return [[parameter for parameter in parameters if places[parameter] == i] for i in range(3)]
 
 
 class Objective:
@@ -59,15 +74,23 @@ class Gradients:
         self.scaler = scaler
         self.world = world
         self.parameters = trained(objective.model)
-        self.flattened: list[nn.Parameter] = []  # their gradients are views of `self.flat`
+        flattened: list[nn.Parameter] = []  # their gradients are views of `self.flat`
         self.separate: list[nn.Parameter] = []  # each has a gradient of its own
         for parameter in self.parameters:
             # A part of a divided parameter is on one rank only, so its gradient is not summed.
             if flat and ranks_of(parameter) == 1:
-                self.flattened.append(parameter)
+                flattened.append(parameter)
             else:
                 self.separate.append(parameter)
-        self.flat: Tensor | None = None  # [numbers of all in `flattened`]
+        self.pieces = [flattened]
+        # Divided layers communicate in the backward pass, which leaves no room for a sum: all
+        # ranks have to communicate in one order.
+        if not self.separate:
+            self.pieces = in_pieces(objective.model, flattened)
+        self.flat: Tensor | None = None  # [numbers of all in `pieces`]
+        self.parts: tuple[Tensor, ...] = ()  # of `self.flat`, by piece
+        self.sums: list[Any] = []  # over the ranks, of the first pieces
+        self.missing: list[int] = []  # gradients of each piece, in an update's last backward pass
 
     def clear(self) -> None:
         """Set the gradients to zero."""
@@ -75,15 +98,45 @@ class Gradients:
             parameter.grad = None
         if self.flat is not None:
             self.flat.zero_()
-        elif self.flattened:
-            sizes = [parameter.numel() for parameter in self.flattened]
-            self.flat = torch.zeros(sum(sizes), device=self.world.device)
-            parts = torch.split(self.flat, sizes)
-            for parameter, part in zip(self.flattened, parts, strict=True):
-                parameter.grad = part.view_as(parameter)
+        else:
+            self.make_flat()
 
-    def add(self, batch: Batch, weight: float) -> Tensor:
+    def make_flat(self) -> None:
+        """Let the gradients of all pieces be views of one tensor."""
+        sizes = [sum(parameter.numel() for parameter in piece) for piece in self.pieces]
+        self.flat = torch.zeros(sum(sizes), device=self.world.device)
+        self.parts = torch.split(self.flat, sizes)
+        for place, piece in enumerate(self.pieces):
+            views = torch.split(self.parts[place], [parameter.numel() for parameter in piece])
+            for parameter, view in zip(piece, views, strict=True):
+                parameter.grad = view.view_as(parameter)
+                hook = partial(self.complete, place)
+                parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def complete(self, place: int, parameter: Tensor) -> None:
+        """Start the sum of a piece when its last gradient is complete."""
+        if self.missing:
+            self.missing[place] -= 1
+        for number, missing in enumerate(self.missing):
+            if missing:
+                break
+            self.start_sums(number + 1)
+
+    def start_sums(self, count: int) -> None:
+        """Start the sums of the first `count` pieces over the ranks.
+
+        Their order is the same on all ranks, even if a parameter gets no gradient on some.
+        """
+        if self.world.size > 1:
+            with explain_lost_ranks():
+                for part in self.parts[len(self.sums) : count]:
+                    self.sums.append(dist.all_reduce(part, async_op=True))
+
+    def add(self, batch: Batch, weight: float, is_last: bool = False) -> Tensor:
         """Add the gradient of `weight` times the loss of `batch`.
+
+        Args:
+            is_last: of the update, so that the sum over the ranks starts in its backward pass.
 
         Returns:
             Loss and nll, without weight: [2] in float64. The next call may overwrite them.
@@ -92,6 +145,7 @@ class Gradients:
             TrainingError: another rank was lost.
         """
         factor = torch.full((), weight, device=self.world.device)
+        self.missing = [len(piece) for piece in self.pieces] if is_last else []
         with explain_lost_ranks(computing=True):  # layers may be spread over the ranks
             return self.compute(batch.to(self.world.device), factor)
 
@@ -113,9 +167,11 @@ class Gradients:
         Raises:
             TrainingError: another rank was lost.
         """
-        if self.flat is not None and self.world.size > 1:
-            with explain_lost_ranks():
-                dist.all_reduce(self.flat)
+        self.start_sums(len(self.parts))
+        with explain_lost_ranks():
+            for started in self.sums:
+                started.wait()
+        self.sums = []
         self.scaler.unscale_(self.optimizer)
         counted = self.separate
         if self.world.is_main:

@@ -88,7 +88,8 @@ class Trainer:
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)
         for micro_batch in share:
             torch.manual_seed(dropout_seed(self.config.seed, step, micro_batch.number))
-            sums = self.gradients.add(micro_batch.batch, micro_batch.weight)
+            is_last = micro_batch is share[-1]
+            sums = self.gradients.add(micro_batch.batch, micro_batch.weight, is_last)
             if micro_batch.weight > 0:  # else another rank counts it
                 losses += sums
         gradients = self.gradients.finish()

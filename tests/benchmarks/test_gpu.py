@@ -15,7 +15,8 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import gpu
+from benchmarks import gpu, predict
+from benchmarks.fake_gpu import Launch, Recorded
 from benchmarks.gpu import Bench, measured
 from nmt_cli import registry
 
@@ -64,6 +65,23 @@ def test_the_utilisation_uses_the_products_of_part_a(tmp_path: Path) -> None:
     assert bench(tmp_path).peak() == 700e12
     (tmp_path / "gpu-A.json").unlink()
     assert 0 < bench(tmp_path).peak() < 700e12
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(1.0, 24.0), (4.0, 14.0)])
+def test_sums_over_ranks_are_predicted_behind_the_backward_pass(
+    rate: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three kernels of 4 s, and a sum of 8 bytes after the first one and the second one each.
+
+    A slow sum delays the next sum, and both delay the last kernel.
+    """
+    monkeypatch.setattr(predict, "FIXED", 0.0)
+    monkeypatch.setattr(predict, "LATENCY", 0.0)
+    device = predict.Gpu("slow", 1.0, 1.0, 1.0, 1.0, 1.0)
+    sums = [(1, 8), (2, 8)]
+    counts = predict.Counted(3 * [Launch("copy", 4)], sums, Recorded(), (0, 0), 1.0, 1)
+    assert counts.step(device) == 12.0
+    assert counts.step_with_sums(device, 2, rate) == seconds
 
 
 def test_a_failure_is_a_row_and_every_row_is_written_at_once(tmp_path: Path) -> None:

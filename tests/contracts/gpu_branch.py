@@ -14,7 +14,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-from benchmarks.fake_gpu import Recorded, Training, fake_gpu
+from benchmarks.fake_gpu import SUM, Recorded, Training, fake_gpu
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover
 
@@ -88,6 +88,23 @@ MIXTURE = pytest.param(
 def test_other_models(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, second, third = compiled(tmp_path, monkeypatch, model=name, micro_batches=1, **OTHERS[name])
     assert second == third
+
+
+def test_the_decoders_gradients_are_summed_over_ranks_behind_the_backward_pass(
+    tmp_path: Path,
+) -> None:
+    discover()
+    with fake_gpu() as gpu:
+        training = Training(
+            gpu, tmp_path / "data", 100, 300, ranks=2, **NARROW, batch_tokens=1500, compile=False
+        )
+        launches = [training.update() for _ in range(3)][-1].launches
+    sums = [place for place, launch in enumerate(launches) if launch.name == SUM]
+    products = [place for place, launch in enumerate(launches) if launch.flops]
+    assert products[0] < sums[0] < products[-1] < sums[1] == sums[2] - 1
+    trained = sum(parameter.numel() for parameter in training.run.trainer.parameters)
+    assert sum(launches[place].moved for place in sums) == 4 * trained
+    assert training.run.trainer.gradients.replayed
 
 
 def test_a_wait_is_seen(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -16,6 +18,7 @@ from nmt_cli import registry
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.device import Plain, fast
+from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.fast.cpu.device import Fast as OnCPU
 from nmt_cli.fast.cuda.bins import binned
@@ -29,6 +32,7 @@ from nmt_cli.interfaces import (
     ragged,
 )
 from nmt_cli.model import Model
+from nmt_cli.training.gradients import Gradients, Objective
 
 
 def variants() -> Iterator[Any]:
@@ -176,6 +180,49 @@ def test_a_device_computes_the_same(
         )
         for mine, other in zip(our_gradients, gradients, strict=True):
             torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.usefixtures("model")
+def test_sums_over_ranks_start_with_whole_gradients(
+    request: pytest.FixtureRequest,
+    make_model: Callable[..., Any],
+    make_batch: Callable[..., Batch],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """During the backward pass of the last micro-batch, and for every parameter once."""
+    started: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def all_reduce(part: torch.Tensor, async_op: bool) -> Any:
+        started.append((part, part.clone()))
+        return SimpleNamespace(wait=lambda: None)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    copy = make_model(**request.node.callspec.params["model"]).eval()
+    criterion = LabelSmoothedCrossEntropy(LabelSmoothingConfig())
+    gradients = Gradients(
+        Objective(copy, criterion, "float32"),
+        torch.optim.SGD(copy.parameters()),
+        torch.amp.GradScaler("cpu", enabled=False),
+        World(0, 2, torch.device("cpu")),
+        flat=True,
+    )
+    gradients.clear()
+    gradients.add(make_batch([0, 1]), 0.25)
+    assert not started
+    gradients.add(make_batch([2]), 0.25, is_last=True)
+    in_time = len(started)
+    gradients.finish()
+    assert sum(len(part) for part, _ in started) == sum(p.numel() for p in copy.parameters())
+    for part, when_started in started:
+        assert torch.equal(part, when_started)
+    losses = [gradients.objective(make_batch(numbers))[0] for numbers in ([0, 1], [2])]
+    total = (losses[0] + losses[1]) / 4
+    expected = torch.autograd.grad(total, list(copy.parameters()), allow_unused=True)
+    # A piece with a parameter that is not used is complete only when the pass has ended.
+    assert in_time == len(started) or None in expected
+    for parameter, gradient in zip(copy.parameters(), expected, strict=True):
+        if gradient is not None:
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:

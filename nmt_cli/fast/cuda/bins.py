@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
 
 WIDTH = 128  # tokens of a bin on each side, or a multiple of it if a sentence is longer
+TRIED = 32  # ways to fill a bin, of which the best one is taken
 
 
 def binned(sources: Ragged, targets: Ragged) -> RowBatch:
     """Return sentence pairs as a batch of bins."""
     lengths = np.stack([sources[1], targets[1]]) + 1  # [2, sentences], with EOS
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
-    starts = first_fit(lengths, width)
+    starts = packed(lengths, width)
     bins = int(starts.max()) // width + 1
-    # Rounded up, by a sixteenth at most: for each shape, a GPU's launches are recorded anew.
-    multiple = 1 << max(0, bins.bit_length() - 5)
+    # Rounded up, by a thirty-second at most: for each shape, a GPU's launches are recorded anew.
+    multiple = 1 << max(0, bins.bit_length() - 6)
     shape = (-(-bins // multiple) * multiple, width)
     source, in_source = _filled(sources, starts[0], shape)
     target, in_target = _filled(targets, starts[1], shape)
@@ -39,23 +40,77 @@ def binned(sources: Ragged, targets: Ragged) -> RowBatch:
     return RowBatch(source, target_in, target, int(lengths[1].sum()), in_source, in_target)
 
 
-def first_fit(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:
+def packed(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:
     """Return the places of the first tokens of sources and targets, as `lengths` [2, sentences].
 
-    The longest first, each pair goes to the first bin with room for both.
+    Pairs with the same two lengths are of one kind. All bins that can have the kinds of the first
+    one have them, then the next bin is filled.
     """
-    most = 2 * int(lengths.max(0).sum()) // width + 1  # no two bins would fit into one
-    source_room = np.full(most, width)
-    target_room = np.full(most, width)
+    numbers = lengths.sum(0) * (width + 1) + lengths[0]  # one for each kind, the shortest first
+    kinds, kind_of_pair, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    both, sources = np.divmod(kinds, width + 1)
+    sizes = list(zip(sources.tolist(), (both - sources).tolist(), strict=True))
+    left = counts.tolist()
+    places = []  # of each pair: its kind, and where its source and its target start
+    bins = 0
+    while any(left):
+        chosen = _fullest(sizes, left, width)
+        alike = min(left[kind] // chosen.count(kind) for kind in set(chosen))
+        for number in range(bins, bins + alike):
+            source_start = target_start = number * width
+            for kind in chosen:
+                places.append((kind, source_start, target_start))
+                left[kind] -= 1
+                source_start += sizes[kind][0]
+                target_start += sizes[kind][1]
+        bins += alike
     starts = np.empty(lengths.shape, np.int64)
-    order = np.lexsort((lengths.min(0), lengths.max(0)))[::-1]
-    for pair, source, target in zip(order.tolist(), *lengths[:, order].tolist(), strict=True):
-        chosen = ((source_room >= source) & (target_room >= target)).argmax()
-        starts[0, pair] = (chosen + 1) * width - source_room[chosen]
-        starts[1, pair] = (chosen + 1) * width - target_room[chosen]
-        source_room[chosen] -= source
-        target_room[chosen] -= target
+    starts[:, kind_of_pair.argsort(kind="stable")] = np.array(sorted(places)).T[1:]
     return starts
+
+
+def _fullest(sizes: list[tuple[int, int]], counts: list[int], width: int) -> list[int]:
+    """Return kinds of pairs that fill a bin, the longest one that is left among them.
+
+    Of the first bins of a depth-first search, in which longer pairs come first, it is the fullest.
+
+    Args:
+        sizes: of a pair of each kind, source and target.
+        counts: pairs that are left of each kind.
+    """
+    left = list(counts)
+    chosen: list[int] = []
+    fullest: list[int] = []
+    least_room = 2 * width
+    source_room = target_room = width
+    longest = len(sizes) - 1  # that may follow
+    tried = 0
+    while tried < TRIED:
+        for kind in range(longest, -1, -1):
+            source, target = sizes[kind]
+            if left[kind] and source <= source_room and target <= target_room:
+                chosen.append(kind)
+                left[kind] -= 1
+                source_room -= source
+                target_room -= target
+                longest = kind
+                is_new = True
+                break
+        else:  # no pair fits
+            if is_new:
+                tried += 1
+                if source_room + target_room < least_room:
+                    least_room = source_room + target_room
+                    fullest = list(chosen)
+            if len(chosen) == 1:
+                break
+            is_new = False
+            kind = chosen.pop()
+            left[kind] += 1
+            source_room += sizes[kind][0]
+            target_room += sizes[kind][1]
+            longest = kind - 1
+    return fullest
 
 
 def _filled(sentences: Ragged, starts: NDArray[Any], shape: tuple[int, int]) -> tuple[Tensor, Bins]:

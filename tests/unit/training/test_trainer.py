@@ -370,7 +370,7 @@ def test_a_micro_batch_without_weight_has_no_loss() -> None:
     """A rank repeats one where others have more, so that all make as many passes."""
     losses = {"real": torch.tensor([3.0, 2.0]), "repeated": torch.tensor([30.0, 20.0])}
     gradients = SimpleNamespace(
-        clear=lambda: None, add=lambda batch, weight: losses[batch], finish=list
+        clear=lambda: None, add=lambda batch, *_: losses[batch], finish=list
     )
     trainer: Any = SimpleNamespace(
         gradients=gradients, config=SimpleNamespace(seed=1), world=World(0, 1, torch.device("cpu"))

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from like_a_gpu import Fast, like_a_gpu
-from tiny_run import run
+from tiny_run import TINY, built, run
 from torch import Tensor
 
-from nmt_cli import checkpoint
+from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
+from nmt_cli.commands.train import TrainOptions
+from nmt_cli.distributed import World
 from nmt_cli.fast.cuda import replay
 from nmt_cli.fast.cuda.device import Fast as OnGPU
 from nmt_cli.fast.cuda.gradients import ReplayedGradients
+from nmt_cli.training.start import configuration
 from nmt_cli.weights import load_weights
 
 CPU = torch.device("cpu")
@@ -45,10 +49,14 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     """All graphs that are captured."""
     captured: list[StandIn] = []
 
-    def record(work: Callable[[], Any], pool: Any) -> tuple[StandIn, Any]:
-        work()
-        captured.append(StandIn(work, work()))
-        return captured[-1], captured[-1].result
+    def record(
+        works: Sequence[Callable[[], Any]], pool: Any
+    ) -> tuple[list[StandIn], list[Tensor | None]]:
+        for work in works:
+            work()
+        graphs = [StandIn(work, work()) for work in works]
+        captured.extend(graphs)
+        return graphs, [graph.result for graph in graphs]
 
     monkeypatch.setattr(replay, "record", record)
     return captured
@@ -69,7 +77,7 @@ def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[St
         total.add_(weight * (values.sum() + torch.rand(())))
         return total * 2
 
-    add_by_graph = replay.Replay(add, torch.zeros(()), CPU)
+    add_by_graph = replay.Replay([add], torch.zeros(()), CPU)
     torch.manual_seed(7)
     first, second = torch.rand(2).tolist()
     torch.manual_seed(7)
@@ -104,6 +112,38 @@ def test_replayed_updates_are_those_of_the_trainer(
         load_weights(checkpoint.locate(tmp_path / name)) for name in ("eager", "replayed")
     )
     assert all(torch.equal(replayed[name], weight) for name, weight in eager.items())
+
+
+@pytest.mark.usefixtures("_on_gpu")
+def test_the_sum_over_ranks_starts_before_the_encoders_gradients_are_known(
+    graphs: list[StandIn], tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the gradients of the last micro-batch. They are the ones of one graph."""
+    started: list[tuple[Tensor, Tensor, int]] = []
+
+    def all_reduce(part: Tensor, async_op: bool) -> Any:
+        started.append((part, part.clone(), sum(graph.replays for graph in graphs)))
+        return SimpleNamespace(wait=lambda: None)
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    registry.discover()
+    config = configuration(TrainOptions(), TINY | {"dropout": 0.3, "micro_batches": 3})
+    totals = []
+    for ranks in (1, 2):
+        graphs.clear()
+        trainer = built(config, tiny_data, ranks).trainer
+        with replace(trainer.updates, world=World(0, 1, CPU)).following(3, 0, 0) as updates:
+            share = next(updates).share
+        trainer.model.train()
+        trainer.accumulate(share, step=1)
+        parameters = trainer.model.named_parameters()
+        totals.append({name: parameter.grad for name, parameter in parameters})
+        assert sum(graph.replays for graph in graphs) == ranks * len(share) == ranks * 3
+    assert [replays for *_, replays in started] == [5, 6, 6]
+    for part, when_started, _ in started:
+        assert torch.equal(part, when_started)
+    for name, gradient in totals[0].items():
+        torch.testing.assert_close(totals[1][name], gradient)
 
 
 @pytest.mark.usefixtures("_on_gpu", "graphs")
