@@ -50,8 +50,8 @@ class Step:
     Args:
         columns: 0 where a hypothesis sees a column and -inf elsewhere, [A, W, C]. The columns of
             the newest tokens are included.
-        position: of the newest tokens, [1].
-        newest: the W columns of the newest tokens.
+        position: of the newest tokens, [1], or [N, 1] if sentences differ.
+        newest: the W columns of the newest tokens, or [A, W].
         alone: every hypothesis sees every column.
     """
 
@@ -87,12 +87,16 @@ class CachedPast:
         A, _, C = self.step.columns.shape
         query = kernel.placed(query, self.step.position)
         key = kernel.placed(key, self.step.position)
-        self.cache[:, :, self.step.newest] = by_sentence(torch.cat([key, value], 2), A)
+        self.write(by_sentence(torch.cat([key, value], 2), A))
         if kernel.window != -1:
             return self._over_gathered(kernel, query)
         d_k = query.size(2)
         keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
         return by_row(attend(by_sentence(query, A), keys, values, self.step.mask))
+
+    def write(self, newest: Tensor) -> None:
+        """Write the newest keys and values [A, H, W, d_k + d_v] to the cache."""
+        self.cache[:, :, self.step.newest] = newest
 
     def _over_gathered(self, kernel: Kernel, query: Tensor) -> Tensor:
         """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each as a sequence."""
