@@ -124,7 +124,8 @@ class OwnEngine:
             )
 
         def alone(batch: Sequence[Request]) -> list[list[Hypothesis]]:
-            return next(self._search([batch], search, options))
+            (outputs,) = self._search([batch], search, options)
+            return outputs
 
         done = 0
         while done < len(batches):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from nmt_cli.fast.exchange import class_of, exchange
 from nmt_cli.fast.layout import by_row, by_sentence
-from nmt_cli.fast.packing import Packing
+from nmt_cli.fast.packing import Packing, map_tensors
 from nmt_cli.fast.products import Product, frozen_linear
 from nmt_cli.fast.rows import encode
 from nmt_cli.layers.attention import AttentionMask, Kernel, Layout, MultiHeadAttention
@@ -221,6 +221,11 @@ class TransformerState:
                 self.source_mask = self.source_mask[:count]
 
 
+def unchanged(x: Tensor) -> Tensor:
+    """Return `x`."""
+    return x
+
+
 class FrozenTransformer:
     """A `Decodable` with the weights that `model` has now.
 
@@ -250,10 +255,16 @@ class FrozenTransformer:
             freeze(layer, dtype)
 
     @torch.no_grad()
-    def start(self, source: Tensor) -> TransformerState:
-        """Encode `source` [B, S], and compute the keys and values of every decoder layer."""
-        sources = Packing.of(self._model.real(source), multiple=1)
-        memory = encode(self._model, source, sources)  # [rows, d_model]
+    def start(
+        self, source: Tensor, move: Callable[[Tensor], Tensor] = unchanged
+    ) -> TransformerState:
+        """Encode `source` [B, S], and compute the keys and values of every decoder layer.
+
+        Args:
+            move: to the device of the model, for a source on the host.
+        """
+        sources = map_tensors(Packing.of(self._model.real(source), multiple=1), move)
+        memory = encode(self._model, move(source), sources)  # [rows, d_model]
         caches = []
         for attention in self._cross_attentions:
             key_and_value = torch.cat(attention.heads(memory, "kv"), 2)
@@ -328,11 +339,6 @@ def _evaluated(model: Transformer, activations: torch.dtype) -> Transformer:
     copy = deepcopy(model, tensors).eval()
     exchange(copy, METHODS)
     return copy
-
-
-def unchanged(x: Tensor) -> Tensor:
-    """Return `x`."""
-    return x
 
 
 def freeze(layer: Any, dtype: str) -> None:

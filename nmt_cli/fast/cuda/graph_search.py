@@ -2,7 +2,8 @@
 
 The sentences of all batches of a call are one queue. A search has places for some of them, and the
 place of a sentence that is done gets the next one, so that a step computes as many as it can. The
-host asks every few steps which sentences are done, and reads the answer as many steps later.
+host asks every few steps which sentences are done, and reads the answer as many steps later. The
+next batch is encoded meanwhile.
 
 The tensors of a search stay from call to call, a set for each shape: places, source columns and
 target positions, in buckets. Letters are as in `beam_search.py`, where A counts the places. Some
@@ -16,7 +17,8 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from functools import partial
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -77,6 +79,9 @@ class GraphSearch:
     ) -> None:
         self.model, self.otherwise, self.device = model, otherwise, device
         self.searches: dict[Shape, FixedSearch] = {}  # that are not in use
+        self.stream = None  # for what is done beside a search
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __call__(self, batches: Iterable[Sequence[Any]]) -> Iterator[list[list[Hypothesis]]]:
         """See `Plain.search`."""
@@ -154,6 +159,7 @@ class Queue:
             self.steps += ASKED
             oldest = min(occupant.began for occupant in self.occupants if occupant is not None)
             self.search.run(self.steps - oldest)
+            self._encode(2)
             while not self.unfinished[0].missing:
                 yield self.unfinished.popleft().results(self.options.nbest)
             self._collect(*best.wait())
@@ -176,7 +182,8 @@ class Queue:
 
     def _refill(self) -> None:
         """Give the free places to the sentences that wait."""
-        while self._is_waiting():
+        self._encode(1)
+        while self.waiting:
             batch = self.waiting[0]
             self._fit(batch)
             free = [place for place, occupant in enumerate(self.occupants) if occupant is None]
@@ -187,17 +194,20 @@ class Queue:
                 self.occupants[place] = Occupant(batch, row, self.steps)
             self.search.begin(batch, places)
             if batch.begun == len(batch.limits):
-                self.waiting.popleft()
+                del self.waiting.popleft().state
+                self._encode(1)
 
-    def _is_waiting(self) -> bool:
-        """Return whether a sentence waits. Encode the next batch if it is needed for that."""
-        if not self.waiting:
-            for arguments in self.batches:
+    def _encode(self, number: int) -> None:
+        """Encode batches until so many wait, beside the search."""
+        stream = self.owner.stream
+        for arguments in islice(self.batches, max(0, number - len(self.waiting))):
+            if stream is not None:
+                # The search may still read what the last batch had in the memory of this one.
+                stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
                 batch = Batch(self.owner.model, self.owner.device, *arguments)
-                self.waiting.append(batch)
-                self.unfinished.append(batch)
-                break
-        return len(self.waiting) > 0
+            self.waiting.append(batch)
+            self.unfinished.append(batch)
 
     def _fit(self, batch: Batch) -> None:
         """Have a search with room for this batch and the unfinished ones, and no more."""
@@ -238,7 +248,7 @@ class Batch:
     ) -> None:
         B, S = source.shape
         source = F.pad(source, (0, COLUMNS - S % COLUMNS), value=PAD)  # so there is a mask
-        self.state = model.start(on_device(source, device))
+        self.state = model.start(source, partial(on_device, device=device))
         self.limits = limits
         self.columns = source.size(1)
         self.positions = -(-(max(limits) + 1) // POSITIONS) * POSITIONS
@@ -247,6 +257,7 @@ class Batch:
         zeros = torch.zeros(B, self.positions, options.beam, dtype=torch.long, device=device)
         self.history = History(zeros, zeros.clone(), zeros.float())
         self.outputs = Outputs.none(B, 2 * options.beam, device)
+        self.encoded = event(device)
 
     def collect(self, search: FixedSearch, sentences: Sequence[tuple[int, int]]) -> None:
         """Take over the results of these sentences, given as a place of `search` and a row."""
@@ -300,6 +311,8 @@ class FixedSearch(Search):
         """Search the next sentences of `batch` at these places."""
         rows = slice(batch.begun, batch.begun + len(places))
         batch.begun += len(places)
+        if batch.encoded is not None:
+            batch.encoded.wait()  # on the device
         numbers = torch.tensor([places, batch.limits[rows]])
         index, limits = on_device(numbers, self.now.device)
         self.sentences.limits[index] = limits
@@ -504,13 +517,18 @@ class OnHost:
 
     def __init__(self, *tensors: Tensor) -> None:
         self.copies = [tensor.to("cpu", non_blocking=True, copy=True) for tensor in tensors]
-        self.done = torch.cuda.current_stream().record_event() if tensors[0].is_cuda else None
+        self.done = event(tensors[0].device)
 
     def wait(self) -> list[Tensor]:
         """Return the copies."""
         if self.done is not None:
             self.done.synchronize()
         return self.copies
+
+
+def event(device: torch.device) -> Any:
+    """Return an event after all that the current stream has to do, or None without streams."""
+    return torch.cuda.current_stream().record_event() if device.type == "cuda" else None
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
