@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -108,9 +107,19 @@ class Plain:
             raise UsageError("--dtype int8 needs nmt_cli.fast: use float32 or bfloat16")
         return model.decodable(dtype)
 
-    def search(self, model: Any, search: Callable[..., Result]) -> Callable[..., Result]:
-        """Return `search` with this model as its first argument, or a faster equivalent."""
-        return partial(search, model)
+    def search(
+        self, model: Any, search: Callable[..., Result]
+    ) -> Callable[[Iterable[Sequence[Any]]], Iterator[Result]]:
+        """Return a function that yields what `search` returns for each batch, in order.
+
+        A batch is what `search` takes after the model. First come ids, which are on the host.
+        """
+
+        def search_batches(batches: Iterable[Sequence[Any]]) -> Iterator[Result]:
+            for source, *others in batches:
+                yield search(model, source.to(self.device), *others)
+
+        return search_batches
 
     def check_kernels(self, model: Any, criterion: Any, precision: str) -> Mapping[str, str]:
         """Return `kernels` for this model after a check of each. Its lines are not yet exchanged.

@@ -171,7 +171,8 @@ class Search:
         self.model, self.state, self.options, self.constraint = model, state, options, constraint
         self.penalty = options.penalty or LengthPenalty(options.alpha)
         self.length = 0  # of the hypotheses, with the token that is searched for
-        self.now = torch.zeros(1, dtype=torch.long, device=device)  # the length, on the device
+        # The length, on the device: [1], or [A] in a subclass whose sentences have their own.
+        self.now = torch.zeros(1, dtype=torch.long, device=device)
         self.sentences = Sentences(
             places=torch.arange(B, device=device),
             limits=torch.tensor(limits, device=device),
@@ -229,9 +230,10 @@ class Search:
         K, W = self.options.beam, self.scores.size(1)
         first = candidates.map(lambda tensor: tensor[:, :K])
         at_end = ends[:, :K] & ~first.scores.isneginf()
-        scores = self.penalty.score(first.scores, self.now).masked_fill(~at_end, -torch.inf)
+        length = self.now[:, None]
+        scores = self.penalty.score(first.scores, length).masked_fill(~at_end, -torch.inf)
         rows = first.rows % W
-        lengths = (self.now - 1).expand_as(rows)
+        lengths = (length - 1).expand_as(rows)
         outputs = Outputs(scores, lengths, rows, end_scores=first.token_scores)
         finished = self.sentences.finished.followed_by(outputs)
         self.sentences.finished = finished.best(K)
@@ -273,9 +275,10 @@ class Search:
 
     def cut_off(self) -> Outputs:
         """The live hypotheses [A, W] as outputs without their end."""
-        scores = self.penalty.score(self.scores, self.now - 1)
+        length = self.now[:, None] - 1
+        scores = self.penalty.score(self.scores, length)
         rows = torch.arange(scores.size(1), device=scores.device).expand_as(scores)
-        lengths = (self.now - 1).expand_as(rows)
+        lengths = length.expand_as(rows)
         return Outputs(scores, lengths, rows, end_scores=torch.full_like(scores, torch.nan))
 
     def _advance(self, live: Candidates) -> None:

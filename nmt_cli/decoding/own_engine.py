@@ -62,7 +62,7 @@ class OwnEngine:
         return cls(task, decodable, device, models, folders)
 
     @cached_property
-    def beam_search(self) -> Callable[..., list[list[Hypothesis]]]:
+    def beam_search(self) -> Callable[..., Iterator[list[list[Hypothesis]]]]:
         """`beam_search` with the model of this engine, as the device does it best."""
         return fast(self.device).search(self.model, beam_search)
 
@@ -123,12 +123,40 @@ class OwnEngine:
                 "nbest, max_length_offset or max_source_length"
             )
 
-        for batch in batches:
-            yield in_halves(lambda part: self._search(part, search, options), batch, too_large)
+        def alone(batch: Sequence[Request]) -> list[list[Hypothesis]]:
+            (outputs,) = self._search([batch], search, options)
+            return outputs
+
+        done = 0
+        while done < len(batches):
+            try:
+                for outputs in self._search(batches[done:], search, options):
+                    done += 1
+                    yield outputs
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            # Not in the except clause, which holds the tensors of the attempt that failed.
+            if done < len(batches):
+                outputs = in_halves(alone, batches[done], too_large)
+                done += 1
+                yield outputs
 
     def _search(
+        self,
+        batches: Sequence[Sequence[Request]],
+        search: SearchSettings,
+        options: TranslateOptions,
+    ) -> Iterator[list[list[Hypothesis]]]:
+        run = self.beam_search
+        if search.run is not None:
+            run = fast(self.device).search(self.model, search.run)
+        return run(self._arguments(batch, search, options) for batch in batches)
+
+    def _arguments(
         self, batch: Sequence[Request], search: SearchSettings, options: TranslateOptions
-    ) -> list[list[Hypothesis]]:
+    ) -> tuple[Any, ...]:
+        """Return what the search takes after the model."""
         prefixes = any(request.prefix for request in batch)
         rules = rules_of(self.task, options, prefixes)
         for rule in rules:
@@ -138,14 +166,10 @@ class OwnEngine:
             constraint = AllOf([rule.constraint(batch, search, self.device) for rule in rules])
         if prefixes:
             search = dataclasses.replace(search, unknown=True)  # the constraint decides about it
-        source = pad([[*request.ids, EOS] for request in batch]).to(self.device)
+        source = pad([[*request.ids, EOS] for request in batch])
         if search.run is not None:
-            outputs: list[list[Hypothesis]] = search.run(
-                self.model, source, batch, search, constraint
-            )
-            return outputs
-        limits = [request.limit for request in batch]
-        return self.beam_search(source, limits, search, constraint)
+            return source, batch, search, constraint
+        return source, [request.limit for request in batch], search, constraint
 
 
 def load(loading: Loading) -> OwnEngine:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from nmt_cli.fast.exchange import class_of, exchange
 from nmt_cli.fast.layout import by_row, by_sentence
-from nmt_cli.fast.packing import Packing
+from nmt_cli.fast.packing import Packing, map_tensors
 from nmt_cli.fast.products import Product, frozen_linear
 from nmt_cli.fast.rows import encode
 from nmt_cli.layers.attention import AttentionMask, Kernel, Layout, MultiHeadAttention
@@ -50,8 +50,8 @@ class Step:
     Args:
         columns: 0 where a hypothesis sees a column and -inf elsewhere, [A, W, C]. The columns of
             the newest tokens are included.
-        position: of the newest tokens, [1].
-        newest: the W columns of the newest tokens.
+        position: of the newest tokens, [1], or [N, 1] if sentences differ.
+        newest: the W columns of the newest tokens, or [A, W].
         alone: every hypothesis sees every column.
     """
 
@@ -87,12 +87,16 @@ class CachedPast:
         A, _, C = self.step.columns.shape
         query = kernel.placed(query, self.step.position)
         key = kernel.placed(key, self.step.position)
-        self.cache[:, :, self.step.newest] = by_sentence(torch.cat([key, value], 2), A)
+        self.write(by_sentence(torch.cat([key, value], 2), A))
         if kernel.window != -1:
             return self._over_gathered(kernel, query)
         d_k = query.size(2)
         keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
         return by_row(attend(by_sentence(query, A), keys, values, self.step.mask))
+
+    def write(self, newest: Tensor) -> None:
+        """Write the newest keys and values [A, H, W, d_k + d_v] to the cache."""
+        self.cache[:, :, self.step.newest] = newest
 
     def _over_gathered(self, kernel: Kernel, query: Tensor) -> Tensor:
         """[N, H, d_k] -> [N, H, d_v] by the kernel, which gets the past of each as a sequence."""
@@ -217,6 +221,11 @@ class TransformerState:
                 self.source_mask = self.source_mask[:count]
 
 
+def unchanged(x: Tensor) -> Tensor:
+    """Return `x`."""
+    return x
+
+
 class FrozenTransformer:
     """A `Decodable` with the weights that `model` has now.
 
@@ -246,10 +255,16 @@ class FrozenTransformer:
             freeze(layer, dtype)
 
     @torch.no_grad()
-    def start(self, source: Tensor) -> TransformerState:
-        """Encode `source` [B, S], and compute the keys and values of every decoder layer."""
-        sources = Packing.of(self._model.real(source), multiple=1)
-        memory = encode(self._model, source, sources)  # [rows, d_model]
+    def start(
+        self, source: Tensor, move: Callable[[Tensor], Tensor] = unchanged
+    ) -> TransformerState:
+        """Encode `source` [B, S], and compute the keys and values of every decoder layer.
+
+        Args:
+            move: to the device of the model, for a source on the host.
+        """
+        sources = map_tensors(Packing.of(self._model.real(source), multiple=1), move)
+        memory = encode(self._model, move(source), sources)  # [rows, d_model]
         caches = []
         for attention in self._cross_attentions:
             key_and_value = torch.cat(attention.heads(memory, "kv"), 2)
@@ -324,11 +339,6 @@ def _evaluated(model: Transformer, activations: torch.dtype) -> Transformer:
     copy = deepcopy(model, tensors).eval()
     exchange(copy, METHODS)
     return copy
-
-
-def unchanged(x: Tensor) -> Tensor:
-    """Return `x`."""
-    return x
 
 
 def freeze(layer: Any, dtype: str) -> None:

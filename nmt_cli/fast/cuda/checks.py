@@ -79,7 +79,8 @@ def check_step(device: torch.device, dtype: torch.dtype, *sizes: int) -> Pairs:
     draw = functools.partial(torch.randn, dtype=dtype, device=device)
     if not sizes:
         logits = 4 * draw(4, 5000)  # more than one block
-        scores, tokens = best_tokens(logits, 5, 1, 5000)
+        forbidden = torch.ones(2, dtype=torch.long, device=device)  # the first token
+        scores, tokens = best_tokens(logits, 5, forbidden, 5000)
         log_probabilities = logits.float().log_softmax(1)
         expected = log_probabilities[:, 1:].topk(5).values
         yield scores, expected
@@ -90,7 +91,7 @@ def check_step(device: torch.device, dtype: torch.dtype, *sizes: int) -> Pairs:
     cache = draw(1, 1, W + 64, d_k + d_v)
     is_hidden = draw(1, W, W + 64) < -1
     mask = torch.zeros_like(is_hidden, dtype=dtype).masked_fill_(is_hidden, -torch.inf)
-    newest = (key, value, torch.zeros(1, dtype=torch.long, device=device))
+    newest = (key, value, torch.zeros(W, 1, dtype=torch.long, device=device))
     keys, values = cache.tensor_split((d_k,), 3)
     ours = attend(query, keys, values, mask, newest)[None, :, 0]
     keys[0, 0, :W], values[0, 0, :W] = key[:, 0], value[:, 0]

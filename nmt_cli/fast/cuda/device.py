@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.cores import Sizes
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.device import HostCopies, Load, Plain
 from nmt_cli.distributed import ranks_of
 from nmt_cli.fast import rows
@@ -69,8 +70,9 @@ class Fast(Plain):
     def search(self, model: Decodable, search: Callable[..., Any]) -> Callable[..., Any]:
         """See `Plain`."""
         plain = super().search(model, search)
-        if isinstance(model, FrozenTransformer) and model.has_constant_shapes:
-            return GraphSearch(model, plain)
+        is_beam_search = search is beam_search
+        if is_beam_search and isinstance(model, FrozenTransformer) and model.has_constant_shapes:
+            return GraphSearch(model, plain, self.device)
         return plain
 
     def check_kernels(self, model: Any, criterion: Any, precision: str) -> Mapping[str, str]:

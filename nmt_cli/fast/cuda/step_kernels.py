@@ -18,13 +18,13 @@ ROWS = tl.constexpr(layers.ROWS)
 LOWEST = tl.constexpr(-3e38)  # finite, so that nothing is subtracted from itself to NaN
 
 
-def best_tokens(logits: Tensor, k: int, forbidden: int, allowed: int) -> tuple[Tensor, Tensor]:
+def best_tokens(logits: Tensor, k: int, forbidden: Tensor, allowed: int) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities and the tokens [N, k] of the best in rows `logits` [N, V].
 
     The best is first. A token that is not there, as V is too small, has -inf.
 
     Args:
-        forbidden: a bit for each token that is not chosen, of the first 32.
+        forbidden: for each sentence [A], a bit for each token that is not chosen, of the first 31.
         allowed: the first token after those that may be chosen.
     """
     N, V = logits.shape
@@ -32,7 +32,10 @@ def best_tokens(logits: Tensor, k: int, forbidden: int, allowed: int) -> tuple[T
     tokens = torch.empty(N, k, dtype=torch.long, device=logits.device)
     slots = triton.next_power_of_2(k)
     block = min(2048, triton.next_power_of_2(V))
-    _best_tokens[(N,)](logits, scores, tokens, V, k, forbidden, allowed, slots, block, num_warps=4)
+    W = N // len(forbidden)
+    _best_tokens[(N,)](
+        logits, scores, tokens, forbidden, V, W, k, allowed, slots, block, num_warps=4
+    )
     return scores, tokens
 
 
@@ -41,9 +44,10 @@ def _best_tokens(
     logits,
     scores,
     tokens,
-    V,
-    k,
     forbidden,
+    V,
+    W,
+    k,
     allowed,
     SLOTS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -59,6 +63,7 @@ def _best_tokens(
     greatest = LOWEST
     total = tl.zeros([BLOCK], tl.float32)
     logits += row * V
+    symbols = tl.load(forbidden + row // W)
     column = tl.arange(0, BLOCK)
     following = tl.load(logits + column, column < V, float("-inf"))
     for start in range(0, V, BLOCK):
@@ -69,7 +74,7 @@ def _best_tokens(
         before = greatest
         greatest = tl.maximum(before, tl.max(x, 0))
         total = total * tl.exp(before - greatest) + tl.exp(x - greatest)
-        hidden = (forbidden >> tl.minimum(column, 31)) & 1
+        hidden = (symbols >> tl.minimum(column, 31)) & 1
         x = tl.where((hidden == 0) & (column < allowed), x, float("-inf"))
         candidate = tl.max(x, 0)
         worst = tl.min(best, 0)
@@ -125,7 +130,7 @@ def attend(
         key, value: [A, H, at least C, d_k] and [A, H, at least C, d_v], of one tensor.
         mask: 0 and -inf, [A, W, C] or [A, 1, C].
         newest: keys [N, H, d_k] and values [N, H, d_v], first written to the columns from
-            W * `position`, [1].
+            W * `position`, [N, 1].
     """
     N, H, d_k = query.shape
     A, W, C = len(key), N // len(key), mask.size(2)
@@ -200,7 +205,7 @@ def _attend(
     key += place * head_step
     value += place * head_step
     if NEWEST:
-        newest = (tl.load(position) * W + row) * (D_K + D_V)
+        newest = (tl.load(position + sentence * W) * W + row) * (D_K + D_V)
         new_keys = tl.load(new_key + of_rows * new_key_step + head * D_K + k, is_row, 0.0)
         new_values = tl.load(new_value + of_rows * new_value_step + head * D_V + v, is_row, 0.0)
         tl.store(key + newest + k, new_keys, is_row)

@@ -272,9 +272,9 @@ def test_the_device_has_a_search_of_its_own(
 ) -> None:
     class Device(Plain):
         def search(self, model: Any, search: Any) -> Any:
-            return lambda source, limits, options, constraint: [
-                [Hypothesis([7 + bool(constraint)], -1.0, [])]
-            ]
+            return lambda batches: (
+                [[Hypothesis([7 + bool(constraint)], -1.0, [])]] for *_, constraint in batches
+            )
 
     monkeypatch.setattr(own_engine, "fast", Device)
     other = with_parts(translator)
@@ -297,20 +297,25 @@ def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) ->
         assert taken == (number // 7 + 1) * 7
 
 
+@pytest.mark.parametrize(("batch_tokens", "most"), [(None, 3), (20, 2)])
 def test_a_batch_that_does_not_fit_in_memory_is_halved(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+    batch_tokens: int | None, most: int, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One that is alone, and the second of three."""
     model: Any = translator.engine.model  # type: ignore[attr-defined]
     lines = [ALPHABET[:n] for n in (1, 5, 3, 8, 2, 7, 4)]
     expected, start = translator.translate(lines), model.start
 
     def small(source: Tensor) -> Any:
-        if len(source) > 3:
+        sizes.append(len(source))
+        if len(source) > most:
             raise torch.OutOfMemoryError("too much")
         return start(source)
 
+    sizes = list[int]()
     monkeypatch.setattr(model, "start", small)
-    assert translator.translate(lines) == expected
+    assert translator.translate(lines, batch_tokens=batch_tokens) == expected
+    assert sizes == ([2, 3, 3, 1, 2, 2] if batch_tokens else [7, 7, 3, 4, 2, 2])
 
 
 @dataclass(frozen=True)
@@ -374,7 +379,7 @@ def test_out_of_memory_on_one_line_is_an_error(
     monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
     with pytest.raises(NmtError, match=r"out of memory .*\d+ tokens, .*beam of \d+"):
         with_parts(translator).translate(["abc", "ab", "a"])
-    assert sizes == [3, 1]
+    assert sizes == [3, 3, 1]
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark(translator: Translator) -> None:

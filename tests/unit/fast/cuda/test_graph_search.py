@@ -36,7 +36,14 @@ from nmt_cli.errors import CheckpointError
 from nmt_cli.fast.cuda import checks
 from nmt_cli.fast.cuda import graph_search as module
 from nmt_cli.fast.cuda.device import Fast
-from nmt_cli.fast.cuda.graph_search import FixedSearch, FixedState, GraphSearch, captured
+from nmt_cli.fast.cuda.graph_search import (
+    ASKED,
+    FixedSearch,
+    FixedState,
+    GraphSearch,
+    Shape,
+    captured,
+)
 from nmt_cli.interfaces import EOS, PAD, Hypothesis
 from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.settings import TransformerConfig
@@ -119,6 +126,11 @@ def search_of(decodable: Any) -> GraphSearch:
     return search
 
 
+def searched(search: GraphSearch, *batch: Any) -> list[list[Hypothesis]]:
+    (outputs,) = search([(*batch, None)])
+    return outputs
+
+
 def sources(lengths: Sequence[int], seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randint(EOS + 1, V, (len(lengths), max(lengths)), generator=generator)
@@ -134,6 +146,13 @@ def check(results: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> 
     for mine, its in zip(chain(*results), chain(*expected), strict=True):
         assert mine.score == pytest.approx(its.score, abs=1e-4)
         assert mine.token_scores == pytest.approx(its.token_scores, abs=1e-4)
+
+
+class Again:
+    """In place of a CUDA graph."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.replay = work
 
 
 class Pools:
@@ -213,7 +232,10 @@ def test_it_finds_what_the_ordinary_search_finds(
     ):
         source = sources([numbers.randint(2, longest) for _ in range(count)], seed)
         limits = [numbers.choice([0, 6, 25, 45]) for _ in range(count)]
-        check(search(source, limits, options), beam_search(decodable, source, limits, options))
+        check(
+            searched(search, source, limits, options),
+            beam_search(decodable, source, limits, options),
+        )
     assert sum(graph.replays > 20 for graph in graphs) >= 2
 
 
@@ -240,26 +262,80 @@ def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> 
         assert best.token_scores == pytest.approx(scores, abs=0.15)
 
 
-def test_sentences_that_are_done_leave_for_a_smaller_bucket() -> None:
-    search, limits = search_of(model()), [3] * 30 + [45, 44]
-    search(sources([5] * 32), limits, SearchSettings(early_termination=False))
-    steps = {shape.sentences: fixed.length for shape, fixed in search.searches.items()}
-    assert steps == {32: 8, 8: 46}
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_batches_of_a_call_are_one_queue(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sentences get the places of others, in searches of fewer columns and positions, too."""
+    moves = list[int]()
+    load = FixedSearch.load
+    monkeypatch.setattr(
+        FixedSearch, "load", lambda self, *others: moves.append(1) or load(self, *others)
+    )
+    decodable = model(RotaryAttentionConfig())
+    numbers = random.Random(beam)
+    search = search_of(decodable)
+    batches = []
+    for seed, (options, count, longest, limit) in enumerate(
+        [
+            (SearchSettings(beam, min_length=3, nbest=beam), 5, 70, 70),
+            (SearchSettings(beam, min_length=3, nbest=beam), 20, 40, 70),
+            (SearchSettings(beam, min_length=3, nbest=beam), 60, 20, 20),
+            (SearchSettings(beam, early_termination=False), 9, 9, 20),
+            (SearchSettings(beam, early_termination=False), 1, 9, 70),
+        ]
+    ):
+        source = sources([longest, *[numbers.randint(2, longest) for _ in range(count - 1)]], seed)
+        limits = [numbers.randint(0, limit) for _ in range(count)]
+        batches.append((source, limits, options, None))
+    for _ in range(2):
+        for batch, outputs in zip(batches, search(batches), strict=True):
+            check(outputs, beam_search(decodable, *batch))
+    assert len(moves) >= 2
+    assert {shape.columns for shape in search.searches} >= {32, 96}
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-def test_the_host_waits_at_most_twenty_times_in_fifty_steps(
-    beam: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search, source, limits = search_of(model()), sources([9, 8, 7] * 8), [49, 20, 10] * 8
-    options = SearchSettings(beam, min_length=49 if beam == 1 else 0, early_termination=False)
+def test_places_are_refilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are those that 8 places need for all tokens, and those of the last sentences."""
+    steps = list[int]()
+    step = FixedSearch.step
+    monkeypatch.setattr(FixedSearch, "step", lambda self: steps.append(1) or step(self))
+    monkeypatch.setattr(module, "captured", Again)
+    options = SearchSettings(2, min_length=40, early_termination=False)
+    numbers = random.Random(1)
+    limits = [[numbers.choice([5, 10, 40]) for _ in range(8)] for _ in range(10)]
+    list(search_of(model())([(sources([5] * 8), few, options, None) for few in limits]))
+    waits = 80 * 2 * ASKED  # at most, from the end of a sentence to the next one
+    tokens = sum(limit + 1 for few in limits for limit in few)
+    assert tokens / 8 < len(steps) <= (tokens + waits) / 8 + 41
+
+
+def test_the_host_waits_once_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, options = search_of(model()), SearchSettings(early_termination=False)
+    batches = [(sources([9, 8, 7] * 8), [49, 20, 10] * 8, options, None)] * 3
+    questions = list[int]()
+    run = FixedSearch.run
+    monkeypatch.setattr(
+        FixedSearch, "run", lambda self, length: questions.append(1) or run(self, length)
+    )
     for _ in range(3):  # graphs are made once
-        expected = search(source, limits, options)
+        expected = list(search(batches))
+        questions.clear()
     with Counted() as counted:
         monkeypatch.setattr(Tensor, "tolist", lambda tensor: counted.tolist(tensor))
-        assert search(source, limits, options) == expected
-    assert max(fixed.length for fixed in search.searches.values()) == 50
-    assert 10 < counted.waits <= 20  # 7 are for the outputs, at the end
+        assert list(search(batches)) == expected
+    assert len(questions) > 40
+    # An answer is read twice, which waits once. The others encode a batch and read its outputs.
+    assert counted.waits <= 2 * len(questions) + 8 * len(batches)
+
+
+def test_a_caller_may_search_while_it_reads_results() -> None:
+    """And leave the rest unread."""
+    decodable, options = model(), SearchSettings(2)
+    search = search_of(decodable)
+    batches = [(sources([9 - seed] * 9, seed), [20] * 9, options, None) for seed in range(3)]
+    expected = [beam_search(decodable, *batch) for batch in batches]
+    for outer, first in zip(search(batches), expected, strict=True):
+        check(outer, first)
+        check(next(search(batches)), expected[0])
 
 
 def test_kernels_that_do_not_run(
@@ -270,7 +346,7 @@ def test_kernels_that_do_not_run(
     name = "nmt_cli.fast.cuda.step_kernels"
     monkeypatch.setitem(sys.modules, name, None)
     checks.kernels_of_step.cache_clear()
-    search_of(model())(sources([5]), [3], SearchSettings())
+    searched(search_of(model()), sources([5]), [3], SearchSettings())
     warning = capsys.readouterr().err
     assert warning.startswith("warning: decoding takes longer, without a kernel: ModuleNotFound")
     assert warning.count("\n") == 1
@@ -287,42 +363,45 @@ def test_nan_is_an_error() -> None:
     decodable._output = lambda x: torch.full((len(x), V), torch.nan)
     for limit in (5, 40):
         with pytest.raises(CheckpointError, match="not numbers"):
-            search_of(decodable)(sources([5, 4]), [limit, 2], SearchSettings())
+            searched(search_of(decodable), sources([5, 4]), [limit, 2], SearchSettings())
 
 
 def test_where_it_is_used() -> None:
     search, source = search_of(model()), sources([5])
-    search.otherwise = lambda *arguments: [[arguments]]  # type: ignore[list-item,return-value]
+    search.otherwise = list
     options, constraint = SearchSettings(), AllOf([])
-    assert isinstance(search(source, [100], options)[0][0], Hypothesis)
-    assert search(source, [5000], options) == [[(source, [5000], options, None)]]
-    assert search(source, [5], options, constraint) == [[(source, [5], options, constraint)]]
+    batches = [
+        (source, [100], options, None),
+        (source, [5000], options, None),
+        (source, [5], options, constraint),
+        (source, [5], options, None),
+    ]
+    first, *others, last = search(batches)
+    assert isinstance(first[0][0], Hypothesis)
+    assert others == batches[1:3]
+    assert isinstance(last[0][0], Hypothesis)
+    device = Fast(torch.device("cpu"))
     restricted = model(RestrictedAttentionConfig(neighbourhood=2))
-    assert not isinstance(Fast(torch.device("cpu")).search(restricted, beam_search), GraphSearch)
+    assert not isinstance(device.search(restricted, beam_search), GraphSearch)
+    assert not isinstance(device.search(model(), lambda *_: []), GraphSearch)
 
 
 def test_the_oldest_tensors_go_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 1)
-    decodable, limits = model(), [3] * 30 + [45, 44]
-    search = search_of(decodable)
-    # The second uses two buckets.
-    for options in (
-        SearchSettings(2),
-        SearchSettings(early_termination=False),
-    ):
-        source = sources([5] * 32)
-        check(search(source, limits, options), beam_search(decodable, source, limits, options))
-        assert len(search.searches) == 1
+    search = search_of(model())
+    for beam in (2, 4):
+        searched(search, sources([5]), [3], SearchSettings(beam))
+        assert [shape.options.beam for shape in search.searches] == [beam]
 
 
 def test_memory_that_runs_out_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     search = search_of(model())
-    search(sources([5]), [3], SearchSettings())
+    searched(search, sources([5]), [3], SearchSettings())
     monkeypatch.setattr(
         FixedSearch, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("full"))
     )
     with pytest.raises(torch.OutOfMemoryError):
-        search(sources([5]), [3], SearchSettings())
+        searched(search, sources([5]), [3], SearchSettings(2))
     assert search.searches == {}
 
 
@@ -354,7 +433,10 @@ def test_a_low_type_is_that_of_everything_between(
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     decodable, source = model(dtype=str(dtype).removeprefix("torch."), norm="pre"), sources([9, 4])
     with torch.no_grad(), Types() as types:
-        state = FixedState.of(decodable, source, 1, 8)
+        encoded = decodable.start(source)
+        state = FixedState.of(decodable, Shape(SearchSettings(1), 2, 32, 64), encoded)
+        state.begin(torch.tensor([0, 1]), encoded, slice(2))
+        state.now += 1
         state.columns = 8
         log_probabilities, _ = decodable.step(torch.tensor([5, 6]), state)
     assert types.found == {dtype}

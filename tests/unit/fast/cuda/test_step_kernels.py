@@ -54,7 +54,7 @@ def test_the_best_tokens_of_a_row(V: int, k: int, dtype: torch.dtype) -> None:
     expected[:, [0, 1, 3, V - 2, V - 1]] = -torch.inf
     values, columns = expected.sort(dim=1, descending=True, stable=True)
     values, columns = values[:, :k], columns[:, :k]
-    scores, tokens = kernels().best_tokens(logits, k, 0b1011, V - 2)
+    scores, tokens = kernels().best_tokens(logits, k, torch.tensor([0b1011]), V - 2)
     torch.testing.assert_close(scores[:, : values.size(1)], values, rtol=1e-6, atol=1e-6)
     possible = ~values.isneginf()
     assert torch.equal(tokens[:, : values.size(1)][possible], columns[possible])
@@ -65,8 +65,14 @@ def test_the_first_of_equal_tokens_stay() -> None:
     """Those that a better one comes after, too."""
     logits = torch.zeros(1, 9000)
     logits[0, [10, 2100, 4100, 4200]] = torch.tensor([1.0, 1.0, 1.0, 2.0])
-    _, tokens = kernels().best_tokens(logits, 3, 0, 9000)
+    _, tokens = kernels().best_tokens(logits, 3, torch.tensor([0]), 9000)
     assert tokens.tolist() == [[4200, 10, 2100]]
+
+
+def test_sentences_have_their_own_symbols() -> None:
+    logits = torch.arange(6.0).flip(0).repeat(4, 1)
+    _, tokens = kernels().best_tokens(logits, 2, torch.tensor([0b001, 0b110]), 6)
+    assert tokens.tolist() == [[1, 2], [1, 2], [0, 3], [0, 3]]
 
 
 def test_nan_and_great_logits() -> None:
@@ -76,7 +82,7 @@ def test_nan_and_great_logits() -> None:
     logits[1, 6] = 1e30
     logits[2] = -torch.inf
     logits[3, 4] = torch.inf
-    scores, tokens = kernels().best_tokens(logits, 2, 0, 8)
+    scores, tokens = kernels().best_tokens(logits, 2, torch.tensor([0]), 8)
     assert scores[[0, 2, 3], 0].isnan().all()
     assert (scores[1, 0], tokens[1, 0]) == (0, 6)
     assert ((tokens >= 0) & (tokens < 8)).all()
@@ -93,19 +99,21 @@ def test_attention_of_a_step(W: int, d_k: int, d_v: int, newest: bool) -> None:
     cache = torch.randn(A, H, 90, d_k + d_v)
     mask = torch.zeros(A, W if newest else 1, C).masked_fill_(torch.rand(C) < 0.5, -torch.inf)
     mask[:, :, 0] = 0.0
-    columns = 2 * W + torch.arange(W)
+    positions = torch.tensor([2, 5])
+    columns_of_sentences = positions[:, None] * W + torch.arange(W)
     expected_cache = cache.clone()
     if newest:
-        mask[:, :, columns] = torch.full((W, W), -torch.inf).fill_diagonal_(0.0)
         new = torch.cat([key, value], 2).view(A, W, H, -1).transpose(1, 2)
-        expected_cache[:, :, columns] = new
+        for sentence, columns in enumerate(columns_of_sentences):
+            mask[sentence][:, columns] = torch.full((W, W), -torch.inf).fill_diagonal_(0.0)
+            expected_cache[sentence][:, columns] = new[sentence]
     expected = F.scaled_dot_product_attention(
         query.view(A, W, H, d_k).transpose(1, 2),
         *expected_cache[:, :, :C].tensor_split((d_k,), 3),
         mask[:, None],
     )
     cache[:, :, :C].masked_fill_(mask.amax(1)[:, None, :, None] != 0, torch.nan)  # is not read
-    new_columns = (key, value, torch.tensor([2])) if newest else None
+    new_columns = (key, value, positions.repeat_interleave(W)[:, None]) if newest else None
     heads = kernels().attend(query, *cache.tensor_split((d_k,), 3), mask, new_columns)
     by_row = expected.transpose(1, 2).flatten(0, 1)
     torch.testing.assert_close(heads, by_row, rtol=1e-5, atol=1e-6)
@@ -115,7 +123,7 @@ def test_attention_of_a_step(W: int, d_k: int, d_v: int, newest: bool) -> None:
 def test_a_search_with_kernels(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds what the ordinary search finds."""
     monkeypatch.setattr(graph_search, "captured", Again)
-    monkeypatch.setattr(graph_search, "_bucket", lambda sentences: sentences)
+    monkeypatch.setattr(graph_search, "FEWEST", 1)
     registry.discover()
     torch.manual_seed(seed)
     numbers = random.Random(seed)
@@ -146,7 +154,7 @@ def test_a_search_with_kernels(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
         exact_stopping=seed % 3 == 1,
     )
     limits = [numbers.randint(0, 5) for _ in lengths]
-    outputs = fast.search(decodable, beam_search)(source, limits, options)
+    (outputs,) = fast.search(decodable, beam_search)([(source, limits, options, None)])
     for mine, its in zip(outputs, beam_search(decodable, source, limits, options), strict=True):
         assert [output.tokens for output in mine] == [output.tokens for output in its]
         scores = [[output.score for output in outputs] for outputs in (mine, its)]
