@@ -1,25 +1,31 @@
-"""Measurements of training and decoding on a GPU, in five calls of at most eight minutes.
+"""Measurements of training and decoding on a GPU, in calls of at most eight minutes.
 
     python -m benchmarks.gpu --part A     # GPU tests, matrix products, attention, updates, kernels
     python -m benchmarks.gpu --part B     # agreement with padding and float32, resume
     python -m benchmarks.gpu --part C     # other ways to make updates
-    python -m benchmarks.gpu --part D     # decoding, checkpoints, start
+    python -m benchmarks.gpu --part D     # decoding, also by other programs, checkpoints, start
     python -m benchmarks.gpu --part tune  # our kernels: errors, and the fastest launch of each
+    python -m benchmarks.gpu --part quality --text multi30k   # seconds to 38 and to 40 BLEU
     python -m benchmarks.gpu --without-gpu    # what can be known of training without one
 
 A part has sections. One that fails is reported and costs the others nothing. Each figure is written
-at once, to gpu-PART.json and gpu-PART.md in the directory --out. With `--device cpu --tiny` a part
-runs in seconds, to try it.
+at once, to gpu-PART.json and gpu-PART.md in the directory --out. Part A first compiles the layers
+of all models at the same time, and runs the tests meanwhile. What follows is measured alone. With
+`--device cpu --tiny` a part runs in seconds, to try it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +44,7 @@ from benchmarks.synthetic import (
     random_sources,
     save_model,
 )
-from benchmarks.workers import ROOT
+from benchmarks.workers import ROOT, System, Worker, WorkerError
 
 Row = dict[str, Any]  # of a table: strings and numbers by the names of columns
 MODELS = {"base": SIZES["base"], "big": Size(6, 1024, 4096, 16, 37_000)}
@@ -52,6 +58,20 @@ WAYS: dict[str, tuple[Sequence[str], dict[str, str]]] = {
     "padded": ((), PADDED),
     "padded, float32": (("--precision", "float32"), PADDED),
 }
+PEERS: dict[str, list[tuple[str, Sequence[str], int]]] = {
+    "cuda": [
+        ("ctranslate2", ("bfloat16", "float16"), 10_000),
+        ("huggingface", ("bfloat16",), 256),
+    ],
+    "cpu": [("ctranslate2", ("float32",), 10_000), ("huggingface", ("float32",), 256)],
+}
+"""Other programs: name, types and sentences of a call."""
+RECORDS: dict[int, Sequence[str]] = {
+    38: (),
+    40: "--d-model 256 --d-ff 512 --dropout 0.2 --decay-steps 2450 --max-steps 2450 "
+    "--save-every 98".split(),
+}
+"""Flags of recipes/speedrun.sh by the BLEU that they reach: benchmarks/speedrun.md."""
 METHOD = """
 Random sentences of about 25 words, a vocabulary of 37,000. `nmt train` runs in a process of its
 own. A step is timed from its start to the next one's. The first ones, in which code is compiled,
@@ -98,8 +118,28 @@ def shown(value: Any) -> str:
     return report.digits(value) if isinstance(value, (int, float)) else str(value)
 
 
-def gpu_tests(bench: Bench) -> Iterator[Row]:
-    """The tests that need a GPU."""
+def first_steps(bench: Bench) -> Iterator[Row]:
+    """The first steps of all models and the tests that need a GPU, all at the same time.
+
+    Later runs find the compiled code.
+    """
+    bench.data()
+    with ThreadPoolExecutor() as pool:
+        runs = {
+            name: pool.submit(bench.train, f"first-{name}", size, steps=2)
+            for name, size in bench.models.items()
+        }
+        tests = pool.submit(gpu_tests, bench)
+    for name, run in runs.items():
+        try:
+            yield {"first step": name, "s": run.result().until_first_step}
+        except NotAvailable as error:
+            yield {"first step": name, "not available": str(error)}
+    yield {"tests": tests.result()}
+
+
+def gpu_tests(bench: Bench) -> str:
+    """Return the result of the tests that need a GPU."""
     files = [
         path
         for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
@@ -108,7 +148,7 @@ def gpu_tests(bench: Bench) -> Iterator[Row]:
     said = bench.execute(
         "pytest", "-q", "-k", "gpu", "-o", "addopts=--import-mode=importlib", *files
     )
-    yield {"tests": said.strip().splitlines()[-1]}
+    return said.strip().splitlines()[-1]
 
 
 def products(bench: Bench) -> Iterator[Row]:
@@ -135,15 +175,17 @@ def attention(bench: Bench) -> Iterator[Row]:
 
 def steps(bench: Bench) -> Iterator[Row]:
     """Updates of each model, and the kernels that take most of their time."""
+    runs = {}
     for name, size in bench.models.items():
-        run = bench.train(f"steps-{name}", size)
-        yield figures_of(name, run, size, bench)
-        for kernel, launches, milliseconds in run.record.get("kernels", []):
-            yield {
-                f"{name}: kernel": kernel,
-                "launches a step": launches,
-                "ms a step": milliseconds,
-            }
+        try:
+            runs[name] = bench.train(f"steps-{name}", size)
+        except NotAvailable as error:
+            yield {"": name, "not available": str(error)}
+            continue
+        yield figures_of(name, runs[name], size, bench)
+    for name, run in runs.items():
+        for kernel, count, milliseconds in run.record.get("kernels", []):
+            yield {f"{name}: kernel": kernel, "launches a step": count, "ms a step": milliseconds}
 
 
 def variants(bench: Bench) -> Iterator[Row]:
@@ -272,6 +314,40 @@ def decoding(bench: Bench) -> Iterator[Row]:
         yield {f"{name}, greedy: kernel": kernel, "launches": launches, "ms": milliseconds}
 
 
+def beside(bench: Bench) -> Iterator[Row]:
+    """Sentences a second of other programs with the weights of `decoding`, where they are there."""
+    name, size = next(iter(bench.models.items()))
+    path = save_model(bench.folder / "model-of-others", size)
+    count = 24 if bench.tiny else 2000
+    sources = random_sources(count, 5, 60, size.vocabulary)
+    for peer, dtypes, batch in PEERS[bench.device.type]:
+        for dtype, beam in product(dtypes, (4, 1)):
+            label = f"{name}, {peer}, {dtype}, beam {beam}"
+            setup = {**asdict(size), "checkpoint": str(path), "cores": 1, "beam": beam}
+            setup |= {"alpha": ALPHA, "steps": 30, "device": bench.device.type}
+            try:
+                worker = Worker(System(peer, dtype), sys.executable, setup, "benchmarks.peers")
+                request = {"sources": sources, "batch": min(batch, count), "seconds": 0.0}
+                sample = worker.sample({}, 0, request)
+                worker.close()
+            except WorkerError as error:
+                yield {"": label, "not available": str(error)}
+                continue
+            yield {"": label, "version": worker.version, "sentences/s": sample.rate}
+
+
+def quality(bench: Bench) -> Iterator[Row]:
+    """Seconds of a training on Multi30k, by the flags of the records in benchmarks/speedrun.md."""
+    if bench.text is None:
+        raise NotAvailable("give --text DIRECTORY of Multi30k")
+    for goal, flags in RECORDS.items():
+        words = ("--out", bench.folder / f"quality-{goal}", "--", *flags)
+        said = bench.output("bash", ROOT / "recipes/speedrun.sh", bench.text, *words, PROCESSES="1")
+        figures = re.findall(r"^(?:multi30k|seconds of nmt train:) +([\d.]+)", said, re.MULTILINE)
+        bleu, seconds = map(float, figures)
+        yield {"Multi30k": f"{goal} BLEU", "BLEU": bleu, "s of nmt train": seconds}
+
+
 def save(bench: Bench) -> Iterator[Row]:
     """What a checkpoint costs the training: the steps around it against the median."""
     for name, size in bench.models.items():
@@ -331,10 +407,11 @@ def launches(bench: Bench) -> Iterator[Row]:
 
 Section = Callable[[Bench], Iterator[Row]]
 PARTS: dict[str, tuple[Section, ...]] = {
-    "A": (gpu_tests, products, attention, steps),
+    "A": (first_steps, products, attention, steps),
     "B": (agreement, resume, eighth),
     "C": (variants,),
-    "D": (decoding, save, start),
+    "D": (decoding, beside, save, start),
+    "quality": (quality,),
     "tune": (kernels_right, launches),
 }
 
@@ -363,6 +440,7 @@ def main() -> None:
         "--tokens", type=report.positive, default=25_000, metavar="N", help="of an update"
     )
     parser.add_argument("--steps", type=report.positive, default=60, metavar="N")
+    parser.add_argument("--text", type=Path, metavar="DIRECTORY", help="Multi30k, for quality")
     options = parser.parse_args()
     models, tokens = ({"tiny": TINY}, 256) if options.tiny else (MODELS, options.tokens)
     if options.without_gpu:
@@ -393,6 +471,7 @@ def main() -> None:
             tokens=tokens,
             steps=8 if options.tiny else options.steps,
             earlier=options.out / "gpu-A.json",
+            text=options.text and options.text.resolve(),
         )
         for section in PARTS[options.part]:
             for row in measured(section, bench):

@@ -50,6 +50,7 @@ class Bench:
     tokens: int  # of an update
     steps: int
     earlier: Path | None = None  # the figures of part A
+    text: Path | None = None  # the directory of Multi30k
     pairs: list[Pair] = field(default_factory=list)
     fastest: float = 0.0
 
@@ -134,7 +135,14 @@ class Bench:
 
         Return what it wrote to standard output. Raises NotAvailable if it fails.
         """
-        command = [sys.executable, "-m", *map(str, words)]
+        return self.output(sys.executable, "-m", *words, **settings)
+
+    def output(self, *words: object, **settings: str) -> str:
+        """Run a command.
+
+        Return what it wrote to standard output. Raises NotAvailable if it fails.
+        """
+        command = [*map(str, words)]
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": paths, **settings}
         left = max(1.0, self.ends - time.monotonic())

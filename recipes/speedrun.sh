@@ -33,3 +33,4 @@ nmt average "$out/run" --last "${AVERAGED:-5}" --out "$out/averaged"
 nmt translate "$out/averaged" --input "$out/data/test.source.txt" --beam 4 --alpha 0.6 --output "$out/hypotheses"
 nmt score "$out/hypotheses" --ref "$out/data/test.target.txt" --target-lang de --metric multi30k
 printf 'minutes of nmt train: %d.%d\n' "$((seconds / 60))" "$((seconds % 60 / 6))"
+printf 'seconds of nmt train: %d\n' "$seconds"

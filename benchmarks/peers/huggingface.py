@@ -28,11 +28,12 @@ def build(setup: Setup) -> System:
     arrays["lm_head.weight"] = embedding
     arrays["final_logits_bias"] = model.final_logits_bias.numpy()
     model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-    model = model.to(getattr(torch, setup.dtype))
+    model = model.to(setup.device, getattr(torch, setup.dtype))
 
     def translate(sources: Ids) -> Ids:
         width = max(map(len, sources)) + 1
         source = torch.tensor([[*row, EOS] + [PAD] * (width - 1 - len(row)) for row in sources])
+        source = source.to(setup.device)
         with torch.inference_mode():
             outputs = model.generate(
                 input_ids=source,

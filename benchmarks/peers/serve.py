@@ -46,6 +46,7 @@ class Setup(Size):
     beam: int
     alpha: float
     steps: int  # tokens of every output, the end of the sentence included
+    device: str = "cpu"
 
 
 def word(number: int) -> str:
@@ -76,7 +77,8 @@ def serve(build: Build, dtypes: Sequence[str], divided: bool = False) -> None:
     def start(fields: dict[str, Any]) -> tuple[str, Answer]:
         setup = Setup(**fields)
         check_dtype(setup.dtype, dtypes)
-        system = divide(build, setup) if divided else build(setup)
+        on_cores = divided and setup.device == "cpu"
+        system = divide(build, setup) if on_cores else build(setup)
 
         def answer(request: dict[str, Any]) -> dict[str, Any]:
             if "translate" in request:

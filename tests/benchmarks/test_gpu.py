@@ -18,6 +18,8 @@ import torch
 from benchmarks import gpu, predict
 from benchmarks.fake_gpu import Launch, Recorded
 from benchmarks.gpu import Bench, measured
+from benchmarks.gpu_runs import NotAvailable, Run
+from benchmarks.workers import ROOT
 from nmt_cli import registry
 
 
@@ -51,9 +53,69 @@ def test_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert kernels["tiny: variable length"].startswith("not available")  # needs a GPU
 
 
-@pytest.mark.parametrize("section", [gpu.steps, gpu.decoding])
+@pytest.mark.parametrize("section", [gpu.steps, gpu.decoding, gpu.first_steps])
 def test_a_section_yields_figures(section: Any, tmp_path: Path) -> None:
     assert found(section, tmp_path)
+
+
+def test_other_programs_decode_the_same_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not installed is a row."""
+    pytest.importorskip("ctranslate2")
+    peers = [("ctranslate2", ("float32",), 24), ("fairseq", ("float32",), 24)]
+    monkeypatch.setitem(gpu.PEERS, "cpu", peers)
+    rows = list(measured(gpu.beside, bench(tmp_path)))[:-1]
+    assert [row[""] for row in rows] == [
+        f"tiny, {program}, float32, beam {beam}"
+        for program in ("ctranslate2", "fairseq")
+        for beam in (4, 1)
+    ]
+    assert all(row["sentences/s"] > 0 for row in rows[:2])
+    assert all("fairseq" in row["not available"] for row in rows[2:])
+
+
+def test_the_seconds_to_a_bleu_are_those_of_the_speedrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe has the flags of each record, and one process."""
+    commands: list[str] = []
+
+    def output(self: Bench, *words: object, **settings: str) -> str:
+        commands.append(" ".join(map(str, words)))
+        assert settings == {"PROCESSES": "1"}
+        return "multi30k  38.45  nrefs:1\nminutes of nmt train: 0.3\nseconds of nmt train: 21\n"
+
+    monkeypatch.setattr(Bench, "output", output)
+    machine = bench(tmp_path)
+    assert "--text" in next(measured(gpu.quality, machine))["not available"]
+    machine.text = tmp_path / "multi30k"
+    rows = list(measured(gpu.quality, machine))
+    assert rows[0] == {"Multi30k": "38 BLEU", "BLEU": 38.45, "s of nmt train": 21.0}
+    recipe = f"bash {ROOT}/recipes/speedrun.sh {tmp_path}/multi30k --out "
+    assert all(command.startswith(recipe) for command in commands)
+    records = (ROOT / "benchmarks" / "speedrun.md").read_text().replace("\\\n    ", "")
+    flags = commands[1].partition(" -- ")[2]
+    assert flags.replace("--decay-steps", "--schedule linear_decay --decay-steps") in records
+
+
+def test_kernels_are_one_table_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the figures of all models. One that fails costs the others nothing."""
+    machine = bench(tmp_path)
+    machine.models = {"base": gpu.TINY, "broken": gpu.TINY, "big": gpu.TINY}
+    record = {"starts": [0.0, 1.0, 2.0], "graphs_when_warm": 1, "graphs": 1}
+    record |= {"kernels": [["attention", 18.0, 2.0], ["adam", 1.0, 0.5]]}
+
+    def train(self: Bench, name: str, *_: Any) -> Run:
+        if name == "steps-broken":
+            raise NotAvailable("out of memory")
+        return Run(record, [{"target_tokens": 10, "step": 2}], 0.0, 0)
+
+    monkeypatch.setattr(Bench, "train", train)
+    machine.fastest, machine.pairs = 1.0, [([5], [6])]
+    first = [next(iter(row)) for row in measured(gpu.steps, machine)]
+    assert first[:3] == ["", "", ""]
+    assert first[3:-1] == 2 * ["base: kernel"] + 2 * ["big: kernel"]
 
 
 def test_the_utilisation_uses_the_products_of_part_a(tmp_path: Path) -> None:

@@ -161,6 +161,7 @@ def test_a_speedrun_is_one_whole_training(dry: Bash, calls: Calls, tmp_path: Pat
         == "score out/hypotheses --ref out/data/test.target.txt --target-lang de --metric multi30k"
     )
     assert re.search(r"^minutes of nmt train: 0\.\d$", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^seconds of nmt train: \d+$", done.stdout, flags=re.MULTILINE)
     assert "--out" in dry(*command, code=2).stderr
     shutil.rmtree(tmp_path / "out" / "run")
     dry(*command, STOP="train", code=9)
