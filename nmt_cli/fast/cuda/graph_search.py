@@ -1,4 +1,4 @@
-"""Beam search on a GPU: steps of constant shapes as CUDA graphs, launched without waiting.
+"""Beam search on a GPU: a few steps of constant shapes in a CUDA graph, launched without waiting.
 
 The sentences of all batches of a call are one queue. A search has places for some of them, and the
 place of a sentence that is done gets the next one, so that a step computes as many as it can. The
@@ -274,7 +274,9 @@ class Batch:
         """The outputs of each sentence, after all have been collected."""
         copies = self.copies.wait()
         outputs, history = Outputs(*copies[:4]), History(*copies[4:])
-        return hypotheses(outputs, history, int(outputs.lengths.max()), nbest)
+        # What is no output has the length of an earlier sentence's.
+        lengths = outputs.lengths.masked_fill(outputs.scores.isneginf(), 0)
+        return hypotheses(outputs, history, int(lengths.max()), nbest)
 
 
 class FixedSearch(Search):
@@ -331,14 +333,13 @@ class FixedSearch(Search):
         columns = -(-positions // COLUMNS) * COLUMNS
         columns = min(columns, self.shape.positions) * self.options.beam
         self.state.columns = columns
-        for _ in range(ASKED):
-            if columns not in self.graphs:
-                self.graphs[columns] = None
-                self._step_in_place()
-                continue
-            if self.graphs[columns] is None:
-                self.graphs[columns] = captured(self._step_in_place)
-            self.graphs[columns].replay()
+        if columns not in self.graphs:
+            self.graphs[columns] = None
+            self._steps_in_place()
+            return
+        if self.graphs[columns] is None:
+            self.graphs[columns] = captured(self._steps_in_place)
+        self.graphs[columns].replay()
 
     def best_tokens(self, number: int) -> tuple[Tensor, Tensor]:
         """See `Search`."""
@@ -353,7 +354,7 @@ class FixedSearch(Search):
             log_probabilities[:, EOS].masked_fill_(of_rows, -torch.inf)
             return topk(log_probabilities, number)
         symbols = sum(1 << symbol for symbol in forbidden(options.min_length + 1, options))
-        of_sentences = torch.where(is_short, symbols | 1 << EOS, symbols)
+        of_sentences = is_short.long() * (1 << EOS) + symbols
         allowed = logits.size(1) - options.never_generated
         return kernels.best_tokens(logits, number, of_sentences, allowed)
 
@@ -405,12 +406,13 @@ class FixedSearch(Search):
             *self.sentences.finished.all(),
         ]
 
-    def _step_in_place(self) -> None:
+    def _steps_in_place(self) -> None:
         before = self._changing()
-        self.length = 0  # sentences have their own
-        self.step()
-        # The history of a sentence that is done has no need of its last position.
-        self.now.clamp_(max=self.shape.positions - 1)
+        for _ in range(ASKED):
+            self.length = 0  # sentences have their own
+            self.step()
+            # The history of a sentence that is done has no need of its last position.
+            self.now.clamp_(max=self.shape.positions - 1)
         for tensor, new in zip(before, self._changing(), strict=True):
             tensor.copy_(new)
         self.scores, self.last, self.cut_scores, self.cut_lengths, *finished = before

@@ -63,7 +63,7 @@ def _best_tokens(
     greatest = LOWEST
     total = tl.zeros([BLOCK], tl.float32)
     logits += row * V
-    symbols = tl.load(forbidden + row // W)
+    symbols = tl.load(forbidden + row // W).to(tl.int32)
     column = tl.arange(0, BLOCK)
     following = tl.load(logits + column, column < V, float("-inf"))
     for start in range(0, V, BLOCK):

@@ -327,6 +327,19 @@ def test_the_host_waits_once_a_question(monkeypatch: pytest.MonkeyPatch) -> None
     assert counted.waits <= 2 * len(questions) + 8 * len(batches)
 
 
+def test_what_earlier_sentences_left_is_not_read() -> None:
+    decodable, options = model(), SearchSettings(4, nbest=4)
+    search = search_of(decodable)
+    batch = (sources([5, 3]), [0, 3], options)
+    searched(search, *batch)
+    (fixed,) = search.searches.values()
+    left = [fixed.sentences.finished.lengths, fixed.cut_lengths, fixed.last, *fixed.history.all()]
+    with torch.inference_mode():
+        for tensor in [*left, *fixed.state.source, *fixed.state.target]:
+            tensor.fill_(3 if tensor is fixed.history.rows else 99)
+    check(searched(search, *batch), beam_search(decodable, *batch))
+
+
 def test_a_caller_may_search_while_it_reads_results() -> None:
     """And leave the rest unread."""
     decodable, options = model(), SearchSettings(2)

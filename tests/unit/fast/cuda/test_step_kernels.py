@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -121,7 +122,7 @@ def test_attention_of_a_step(W: int, d_k: int, d_v: int, newest: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(SEARCHES))
 def test_a_search_with_kernels(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It finds what the ordinary search finds."""
+    """It finds what the ordinary search finds, with places that are refilled."""
     monkeypatch.setattr(graph_search, "captured", Again)
     monkeypatch.setattr(graph_search, "FEWEST", 1)
     registry.discover()
@@ -138,11 +139,6 @@ def test_a_search_with_kernels(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
         model.decoder[-1].around_feed_forward.norm.weight.normal_()
     fast = Fast(CPU)
     decodable: Any = fast.decodable(model.eval(), "float32")
-    lengths = [numbers.randint(1, 6) for _ in range(numbers.randint(1, 3))]
-    source = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(source, lengths, strict=True):
-        row[:length] = torch.tensor([numbers.randrange(EOS + 1, V) for _ in range(length)])
-        row[length - 1] = EOS
     beam = numbers.randint(1, 4)
     options = SearchSettings(
         beam,
@@ -153,9 +149,17 @@ def test_a_search_with_kernels(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
         early_termination=seed % 3 > 0,
         exact_stopping=seed % 3 == 1,
     )
-    limits = [numbers.randint(0, 5) for _ in lengths]
-    (outputs,) = fast.search(decodable, beam_search)([(source, limits, options, None)])
-    for mine, its in zip(outputs, beam_search(decodable, source, limits, options), strict=True):
+    batches = []
+    for count in (2, numbers.randint(1, 2)):  # in two places
+        lengths = [numbers.randint(1, 6) for _ in range(count)]
+        source = torch.full((count, max(lengths)), PAD)
+        for row, length in zip(source, lengths, strict=True):
+            row[:length] = torch.tensor([numbers.randrange(EOS + 1, V) for _ in range(length)])
+            row[length - 1] = EOS
+        batches.append((source, [numbers.randint(0, 5) for _ in lengths], options, None))
+    outputs = chain.from_iterable(fast.search(decodable, beam_search)(batches))
+    expected = chain.from_iterable(beam_search(decodable, *batch) for batch in batches)
+    for mine, its in zip(outputs, expected, strict=True):
         assert [output.tokens for output in mine] == [output.tokens for output in its]
         scores = [[output.score for output in outputs] for outputs in (mine, its)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-5)
