@@ -38,6 +38,7 @@ def test_help_lists_every_command(nmt: Nmt) -> None:
         "score-targets",
         "score-trees",
         "serve",
+        "tune",
     }
 
 

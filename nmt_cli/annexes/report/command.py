@@ -25,12 +25,15 @@ def report(options: ReportOptions) -> None:
     from nmt_cli.annexes.report.runs import read_run
     from nmt_cli.training.run_directory import CONFIG
 
-    if options.out is None and not options.as_json:
+    if options.out is None and not options.as_json and not options.robustness:
         raise UsageError(
             "--out is missing: nmt report RUN --out report.html, or nmt report RUN --json"
         )
     runs = [read_run(path) for path in dict.fromkeys(options.runs)]
     check_output(options.out, runs[0].path / CONFIG)
+    if options.robustness:
+        print_robustness(runs, options)
+        return
     if options.as_json:
         with open_output(options.out) as write:
             write(f"{json.dumps([run.as_object() for run in runs], indent=2)}\n".encode())
@@ -42,6 +45,27 @@ def report(options: ReportOptions) -> None:
         names = ", ".join(run.name for run in runs)
         write(page("Training report", names, ["report", "attention"], data(runs, validated)))
     say(f"report on {counted(len(runs), 'run')}: {options.out}; open it in a browser")
+
+
+def print_robustness(runs: Sequence[RunFiles], options: ReportOptions) -> None:
+    """Print the scores of the runs for altered sources, as a table or as JSON."""
+    from rich.console import Console
+
+    from nmt_cli.annexes.report.robustness import robustness
+    from nmt_cli.training.reporter import table
+
+    if options.out is not None:
+        raise UsageError("--robustness prints to standard output: --out cannot be used with it")
+    registry.discover(options.imports)
+    scores = {run.name: robustness(run, options) for run in runs}
+    if options.as_json:
+        print(json.dumps(scores, indent=2))
+        return
+    sources = next(iter(scores.values()))
+    rows = [
+        (source, *(f"{of_run[source]:.1f}" for of_run in scores.values())) for source in sources
+    ]
+    Console(markup=False, emoji=False).print(table(("source", *scores), rows))
 
 
 def validate_all(runs: Sequence[RunFiles], options: ReportOptions) -> list[Validated]:
@@ -93,5 +117,6 @@ command = Command(
         "nmt report run --out report.html",
         "nmt report base big --checkpoint averaged --out report.html",
         "nmt report runs/* --json",
+        "nmt report base noisy --robustness",
     ],
 )

@@ -76,18 +76,10 @@ def validate(run: RunFiles, options: ReportOptions) -> Validated:
     """Return a run's outputs, and the examples with their attention.
 
     Raises:
-        NmtError: its data have no validation set, or a file of the run or its data is missing or
-            damaged.
+        NmtError: as `validation_text`, or a file of the run is missing or damaged.
     """
-    data = run.config["data"]
-    task, corpus, valid = open_data(data.get("paths", [data["path"]]), verify=False)
-    if valid is None:
-        raise UsageError("its data have no validation set")
-    valid.verify()  # the page shows its lines: a link in a stranger's data may lead to any file
-    sources, references = valid.raw_lines("source"), valid.raw_lines("target")
-    if len(sources) != len(references):
-        raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
-    translator = _translator(run.path / (options.checkpoint or ""), options)
+    task, corpus, sources, references = validation_text(run)
+    translator = translator_of(run.path / (options.checkpoint or ""), options)
     translated = sources[: options.sentences]
     say(f"translating {len(translated):,} sentences of the validation set with {run.name}")
     outputs = translator.translate(translated)
@@ -100,7 +92,24 @@ def validate(run: RunFiles, options: ReportOptions) -> Validated:
     return Validated(run, task, corpus, references[: len(outputs)], outputs, examples)
 
 
-def _translator(place: Path, options: ReportOptions) -> Translator:
+def validation_text(run: RunFiles) -> tuple[Task, Corpus, list[str], list[str]]:
+    """Return a run's task and training text, and the lines of its validation set.
+
+    Raises:
+        NmtError: its data have no validation set, or a file of them is missing or damaged.
+    """
+    data = run.config["data"]
+    task, corpus, valid = open_data(data.get("paths", [data["path"]]), verify=False)
+    if valid is None:
+        raise UsageError("its data have no validation set")
+    valid.verify()  # the page shows its lines: a link in a stranger's data may lead to any file
+    sources, references = valid.raw_lines("source"), valid.raw_lines("target")
+    if len(sources) != len(references):
+        raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
+    return task, corpus, sources, references
+
+
+def translator_of(place: Path, options: ReportOptions) -> Translator:
     return load_translator([place], TranslateOptions(search=options.search), device=options.device)
 
 
@@ -112,7 +121,7 @@ def add_stages(run: RunFiles, examples: Sequence[Example], options: ReportOption
     for folder in evenly(checkpoint.checkpoints_of(run.path), STAGES):
         try:
             step = checkpoint.read_contents(folder).step
-            outputs = _translator(folder, options).translate(sources)
+            outputs = translator_of(folder, options).translate(sources)
         except CheckpointError as error:  # damaged, or deleted by the run, which goes on
             warn(f"{run.name}: its examples are without {folder.name}: {error}")
             continue

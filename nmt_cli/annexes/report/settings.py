@@ -36,6 +36,11 @@ class ReportOptions:
     examples: int = option(
         5, "Sentences that are shown with their attention.", minimum=0, maximum=20
     )
+    robustness: bool = option(
+        False,
+        "Instead of a page, print scores of the validation set with its source in capitals, "
+        "misspelt and so on.",
+    )
     device: str = device_option()
     imports: tuple[str, ...] = import_option()
     search: SearchOptions = group("search", SearchOptions, without=("nbest",))

@@ -17,8 +17,8 @@ SPACES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 LONGEST_WARMUP = 4000  # the paper's
 
 
-def candidates(number: int, space: str, fixed: Set[str]) -> list[Settings]:
-    """Return up to so many different candidates, in which each value is about equally frequent.
+def candidates(number: int, space: str, fixed: Set[str]) -> dict[str, Settings]:
+    """Return up to so many different candidates by name. Each value is about equally frequent.
 
     Args:
         space: a table of candidates.toml.
@@ -33,7 +33,7 @@ def candidates(number: int, space: str, fixed: Set[str]) -> list[Settings]:
         generator.shuffle(repeated)
         for settings, value in zip(drawn, repeated, strict=True):
             settings |= value
-    return [settings for i, settings in enumerate(drawn) if settings not in drawn[:i]]
+    return {str(i + 1): drawn[i] for i in range(number) if drawn[i] not in drawn[:i]}
 
 
 def of_length(steps: int, given: Mapping[str, Any]) -> Settings:

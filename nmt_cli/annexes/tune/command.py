@@ -34,12 +34,13 @@ def tune(options: TuneOptions, flags: Mapping[str, Any]) -> None:
     # Not at the top: it imports torch, which help must not.
     from nmt_cli.annexes.tune.search import search
 
-    search(options, flags)
+    minutes = options.minutes
+    search(options, flags, options.out, minutes, options.train_minutes or minutes)
 
 
 EXAMPLES = [
     "nmt tune data --minutes 20",
     "nmt tune data --minutes 60 --train-minutes 300 --best-by bleu --norm pre",
-    "nmt train data --config tuned/chosen.json --out run",
+    "nmt tune data --preset iwslt14 --norm pre --out tuned",
 ]
 command = Command(TuneOptions, tune, component_flags, EXAMPLES)

@@ -16,10 +16,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from nmt_cli.annexes.tune.candidates import Settings
-from nmt_cli.annexes.tune.trial import PROGRAM
+from nmt_cli.annexes.tune.trial import PROGRAM, write_json
 from nmt_cli.cores import available_cores
 from nmt_cli.errors import DataError, Interrupted, TrainingError, UsageError
 from nmt_cli.files import durable
@@ -32,22 +32,12 @@ from nmt_cli.training.signals import stop_signals
 from nmt_cli.training.state import is_error
 
 STATE = "tune.json"
-LOCK = ".lock"
 # Folders with an entry for each trial.
 TRIALS = "trials"
 SETTINGS = "settings"
 LOGS = "logs"
 FINALISTS = 2
-MOST_TIMES = 2  # a trial is stopped after so many times its seconds
 ADVICE = "Give another --out."
-
-
-class Training(NamedTuple):
-    """A trial that is being trained."""
-
-    process: subprocess.Popen[bytes]
-    start: float
-    place: dict[str, str]
 
 
 def counts(number: int) -> list[int]:
@@ -58,30 +48,39 @@ def counts(number: int) -> list[int]:
     return [*result, FINALISTS]
 
 
-def places_of(gpus: Sequence[str], count: int) -> list[dict[str, str]]:
-    """Return the environments of up to `count` trials at once.
+def places_of(gpus: Sequence[str], count: int) -> list[str]:
+    """Return the devices of up to `count` trials at once.
 
     On GPUs, it is one trial for each. On a CPU, trials share the cores: two trainings with a thread
     each make more updates than two, one after the other, with two threads.
     """
-    if gpus:
-        return [{"CUDA_VISIBLE_DEVICES": name} for name in gpus[:count]]
-    cores = available_cores()
-    number = min(count, cores)
-    return [{"OMP_NUM_THREADS": str(cores // number)}] * number
+    return list(gpus[:count]) or ["cpu"] * min(count, available_cores())
 
 
-def seconds_of_trial(seconds: float, remaining: Sequence[int], gpus: Sequence[str]) -> float:
-    """Return the seconds of each trial of the first of the remaining rungs.
+def seconds_of_trial(
+    minutes: float, counts: Sequence[int], rung: int, gpus: Sequence[str]
+) -> float:
+    """Return the seconds of each trial of a rung, with its start and its validation.
 
     All rungs take equally long.
-
-    Args:
-        seconds: the time of all of them.
-        remaining: the number of candidates in each rung.
     """
-    rounds = math.ceil(remaining[0] / len(places_of(gpus, remaining[0])))
-    return seconds / len(remaining) / rounds
+    rounds = math.ceil(counts[rung] / len(places_of(gpus, counts[rung])))
+    return 60 * minutes / len(counts) / rounds
+
+
+def started(
+    request: Mapping[str, Any], log: Path, threads: int, lock: BinaryIO
+) -> subprocess.Popen[bytes]:
+    """Start a trial."""
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": str(threads)}
+    with open(durable.open_ours(log, os.O_TRUNC), "wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, json.dumps(request)],
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=output,
+            pass_fds=[lock.fileno()],
+        )
 
 
 class Halving:
@@ -105,106 +104,97 @@ class Halving:
         self.gpus = gpus
         self.candidates: dict[str, Settings] = begun["candidates"]
         self.counts = counts(len(self.candidates))
-        # Of each rung the `seconds` of a trial, and `results`: values, or why there is none.
-        self.rungs: list[dict[str, Any]] = []
-        self.start = time.monotonic()
+        # The results of each rung: values, or why there is none.
+        self.rungs: list[dict[str, Any]] = [{} for _ in self.counts]
         if (out / STATE).exists():
             state = read_object(out / STATE, DataError, ADVICE)
-            different = [name for name in begun if state["begun"].get(name) != begun[name]]
-            if different:
+            if state["begun"] != begun:
                 raise UsageError(
-                    f"{out}: this search was started with other {', '.join(different)}. {ADVICE}"
+                    f"{out}: that search has other data, --minutes or flags of nmt train. {ADVICE}"
                 )
             self.rungs = state["rungs"]
-            self.start -= state["seconds"]
-        elif out.exists() and any(path.name != LOCK for path in out.iterdir()):
+        elif out.exists() and any(out.iterdir()):
             raise UsageError(f"{out}: not a directory of nmt tune. {ADVICE}")
 
     def save(self) -> None:
-        seconds = time.monotonic() - self.start
-        state = {"begun": self.begun, "seconds": seconds, "rungs": self.rungs}
-        durable.write_text(self.out / STATE, json.dumps(state, indent=2) + "\n")
+        write_json(self.out / STATE, {"begun": self.begun, "rungs": self.rungs})
 
     def search(self) -> None:
         """Train all rungs, except for what an earlier process has trained.
 
         Raises:
             Interrupted: a signal stopped the search.
-            TrainingError: no trial of a rung has a result, or the disk is full.
+            TrainingError: no trial has a result, or the disk is full.
         """
         for folder in (TRIALS, LOGS, SETTINGS):
             (self.out / folder).mkdir(parents=True, exist_ok=True)
         # Trials inherit it, so that it is locked until all have ended.
-        with open(durable.open_ours(self.out / LOCK), "rb") as lock:
+        with open(durable.open_ours(self.out / ".lock"), "rb") as lock:
             if not try_lock(lock.fileno()):
                 raise UsageError(f"{self.out}: nmt tune, or a trial of it, is still running there")
+            self.save()
             survivors = list(self.candidates)
             for number, count in enumerate(self.counts):
-                survivors = survivors[:count]
-                if number == len(self.rungs):
-                    left = 60 * self.begun["minutes"] - (time.monotonic() - self.start)
-                    remaining = [len(survivors), *self.counts[number + 1 :]]
-                    seconds = seconds_of_trial(left, remaining, self.gpus)
-                    self.rungs.append({"seconds": seconds, "results": {}})
-                    self.save()
-                results = self.rungs[number]["results"]
-                waiting = [name for name in survivors if name not in results]
+                results = self.rungs[number]
+                waiting = [name for name in survivors[:count] if name not in results]
                 if waiting:
                     self.train(number, waiting, lock)
                 survivors = self.ranked(results)
-                if not survivors:
-                    raise TrainingError(
-                        f"{self.out}: no trial has a result. The first one: "
-                        f"{next(iter(results.values()))}. Give more --minutes, and another --out"
-                    )
+            if not self.order():
+                raise TrainingError(
+                    f"{self.out}: no trial has a result. The first one: {self.rungs[0]['1']}. Give "
+                    "more --minutes, and another --out"
+                )
 
     def train(self, number: int, waiting: list[str], lock: BinaryIO) -> None:
         """Train the trials of a rung that have no result yet."""
-        seconds = self.rungs[number]["seconds"]
-        running: dict[str, Training] = {}
+        seconds = self.seconds(number)
+        running: dict[str, subprocess.Popen[bytes]] = {}
         free = places_of(self.gpus, len(waiting))
+        threads = max(1, available_cores() // len(free))
+        devices = {}
         say(f"rung {number + 1} of {len(self.counts)}: {len(waiting)} x {seconds:.0f} s")
         try:
             with stop_signals() as signals:
                 while waiting or running:
                     while waiting and free:
                         name = waiting.pop(0)
-                        running[name] = self.started(number, name, free.pop(0), lock)
+                        devices[name] = free.pop(0)
+                        request = self.request_of(number, name, devices[name])
+                        running[name] = started(
+                            request, self.place(LOGS, number, name), threads, lock
+                        )
                     time.sleep(0.1)
                     if signals:
                         message = "stopped. The same command continues the search"
                         raise Interrupted(message, signals[0])
-                    for name, trial in list(running.items()):
-                        if time.monotonic() - trial.start > MOST_TIMES * seconds:
-                            trial.process.terminate()
-                        if trial.process.poll() is not None:
+                    for name, process in list(running.items()):
+                        code = process.poll()
+                        if code is not None:
                             del running[name]
-                            free.append(trial.place)
-                            self.record(number, name, trial.process.returncode)
+                            free.append(devices[name])
+                            self.record(number, name, code)
         finally:
-            for trial in running.values():
-                trial.process.terminate()
-            for trial in running.values():
-                trial.process.wait()
+            for process in running.values():
+                process.terminate()
+            for process in running.values():
+                process.wait()
 
-    def started(self, number: int, name: str, place: dict[str, str], lock: BinaryIO) -> Training:
+    def request_of(self, number: int, name: str, device: str) -> dict[str, Any]:
+        """Return the request of a trial, as in `words_of_trial`."""
         seed = 2 if number == len(self.counts) - 1 else 1
-        request = {
+        return {
             **self.request,
-            "settings": {**self.request["settings"], **self.candidates[name], "seed": seed},
+            "settings": {
+                **self.request["settings"],
+                **self.candidates[name],
+                "seed": seed,
+                "device": device,
+            },
             "config": str(self.place(SETTINGS, number, name)),
             "out": str(self.place(TRIALS, number, name)),
-            "deadline": time.time() + self.rungs[number]["seconds"],
+            "deadline": time.time() + self.seconds(number),
         }
-        with open(durable.open_ours(self.place(LOGS, number, name), os.O_TRUNC), "wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, json.dumps(request)],
-                env={**os.environ, "RANK": "0", "WORLD_SIZE": "1", **place},
-                stdout=output,
-                stderr=output,
-                pass_fds=[lock.fileno()],
-            )
-        return Training(process, time.monotonic(), place)
 
     def record(self, number: int, name: str, code: int) -> None:
         """Record the result of a trial that has ended.
@@ -217,7 +207,7 @@ class Halving:
             if result is None:
                 result = "its validation is not finite"
             elif number == len(self.counts) - 1:  # the mean over both seeds
-                result = (result + self.rungs[-2]["results"][name]) / 2
+                result = (result + self.rungs[-2][name]) / 2
         elif code == -signal.SIGKILL:
             result = "killed, as systems do that are out of memory"
         else:
@@ -226,9 +216,12 @@ class Halving:
             result = lines[-1].removeprefix("nmt: ")
             if os.strerror(errno.ENOSPC) in result:
                 raise TrainingError(result)
-        self.rungs[number]["results"][name] = result
+        self.rungs[number][name] = result
         self.save()
         say(f"  trial {name}: {readable(result)}")
+
+    def seconds(self, number: int) -> float:
+        return seconds_of_trial(self.begun["minutes"], self.counts, number, self.gpus)
 
     def place(self, folder: str, number: int, name: str) -> Path:
         """Return the file or directory of a trial in a folder: rung and trial."""
@@ -237,6 +230,10 @@ class Halving:
     def summary(self, number: int, name: str) -> Mapping[str, Any]:
         return read_object(self.place(TRIALS, number, name) / SUMMARY, DataError, ADVICE)
 
+    def results(self, name: str) -> list[Any]:
+        """Return the values of a trial by rung, or why there is none."""
+        return [rung[name] for rung in self.rungs if name in rung]
+
     def ranked(self, results: Mapping[str, Any]) -> list[str]:
         """Return the trials that have a value, the best one first."""
         values = {name: value for name, value in results.items() if isinstance(value, float)}
@@ -244,6 +241,6 @@ class Halving:
         return sorted(values, key=lambda name: values[name], reverse=is_reversed)
 
     def order(self) -> list[str]:
-        """Return all trials, those of later rungs first, and those without a result at the end."""
-        names = [name for rung in reversed(self.rungs) for name in self.ranked(rung["results"])]
-        return list(dict.fromkeys([*names, *self.rungs[0]["results"]]))
+        """Return all trials that have a value, those of later rungs first."""
+        names = [name for rung in reversed(self.rungs) for name in self.ranked(rung)]
+        return list(dict.fromkeys(names))

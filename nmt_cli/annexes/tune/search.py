@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,20 +12,22 @@ from rich.console import Console
 
 from nmt_cli import registry
 from nmt_cli.annexes.tune.candidates import candidates, of_length
-from nmt_cli.annexes.tune.command import TuneOptions
-from nmt_cli.annexes.tune.halving import TRIALS, Halving, counts, seconds_of_trial
-from nmt_cli.annexes.tune.trial import write_settings
+from nmt_cli.annexes.tune.halving import Halving, counts, seconds_of_trial
+from nmt_cli.annexes.tune.trial import write_json
 from nmt_cli.config import file_values
 from nmt_cli.errors import UsageError, command_line, gpu_called, import_flags
 from nmt_cli.streams import say
 from nmt_cli.training.reporter import readable, table
+from nmt_cli.training.settings import RunOptions
 from nmt_cli.training.start import check_measure, configuration, open_data
 
 NUMBERS = (27, 18, 9, 6, 4)  # of candidates: as many as there is time for
 SHORTEST = 45.0  # seconds of a trial
 
 
-def search(options: TuneOptions, flags: Mapping[str, Any]) -> None:
+def search(
+    options: RunOptions, flags: Mapping[str, Any], out: Path, minutes: float, train_minutes: float
+) -> None:
     """Search, print the table of the trials, and write the chosen settings.
 
     Raises:
@@ -48,8 +48,6 @@ def search(options: TuneOptions, flags: Mapping[str, Any]) -> None:
     if options.preset:
         fixed["preset"] = options.preset
     gpus = gpus_of(config.training.device)
-    if gpus:
-        fixed["device"] = "cuda"  # the one that the trial sees
     names = {name.rpartition(".")[2] for name in fixed}
     origin = options.init_from
     words = [*options.data, *import_flags(options.imports)]
@@ -57,16 +55,15 @@ def search(options: TuneOptions, flags: Mapping[str, Any]) -> None:
         words += ["--init-from", str(origin)]
         names.add("preset")  # the checkpoint has the size
     space = "gpu" if gpus else "cpu"
-    chosen = candidates(number_for(options.minutes, gpus), space, names)
+    chosen = candidates(number_for(minutes, gpus), space, names)
     if len(chosen) < 2:
         raise UsageError("all settings that nmt tune varies are given. Give fewer flags")
     begun = {
-        "minutes": options.minutes,
+        "minutes": minutes,
         "data": corpus.fingerprint,
-        "validation": valid.fingerprint,
         "measure": measure,
         "settings": fixed,
-        "candidates": {str(number): settings for number, settings in enumerate(chosen, 1)},
+        "candidates": chosen,
     }
     request = {
         "data": options.data,
@@ -75,45 +72,43 @@ def search(options: TuneOptions, flags: Mapping[str, Any]) -> None:
         "words": words,
         "settings": fixed,
     }
-    halving = Halving(options.out, json.loads(json.dumps(begun)), request, gpus)
+    halving = Halving(out, json.loads(json.dumps(begun)), request, gpus)
     halving.search()
     print_table(halving)
-    minutes = options.train_minutes or options.minutes
-    file = write_chosen(halving, minutes)
-    trials = sorted((options.out / TRIALS).iterdir())
-    say(f"chosen, for a training of about {minutes:g} minutes: {file}")
-    say(f"report: {command_line('report', *trials, '--out', options.out / 'report.html')}")
-    say(f"next: {command_line('train', *words, '--config', file, '--out', 'RUN')}")
+    file = write_chosen(halving, train_minutes)
+    say(
+        f"chosen, for a training of about {train_minutes:g} minutes: {file}\n"
+        f"report: nmt report {out}/trials/* --out report.html\n"
+        f"next: {command_line('train', *words, '--config', file, '--out', 'RUN')}"
+    )
 
 
 def gpus_of(device: str) -> list[str]:
-    """Return the GPUs that trials may have, as CUDA_VISIBLE_DEVICES names them. None: a CPU."""
+    """Return the GPUs that trials may have. None: they have a CPU."""
     count = torch.cuda.device_count
-    number = gpu_called(device, count)
-    if number is None:
+    if gpu_called(device, count) is None:
         return []
-    numbers = ",".join(map(str, range(count())))
-    names = (os.environ.get("CUDA_VISIBLE_DEVICES") or numbers).split(",")
-    return names if device in ("auto", "cuda") else names[number : number + 1]
+    if device in ("auto", "cuda"):
+        return [f"cuda:{number}" for number in range(count())]
+    return [device]
 
 
 def number_for(minutes: float, gpus: Sequence[str]) -> int:
     """Return the number of candidates for which so many minutes are enough."""
-    seconds = 0.0
     for number in NUMBERS:
-        seconds = seconds_of_trial(60 * minutes, counts(number), gpus)
-        if seconds >= SHORTEST:
+        if seconds_of_trial(minutes, counts(number), 0, gpus) >= SHORTEST:
             return number
-    least = minutes * SHORTEST / seconds
-    raise UsageError(f"--minutes {minutes:g} is too short. Give at least {math.ceil(least)}")
+    raise UsageError(
+        f"--minutes {minutes:g} is too short for trials of {SHORTEST:.0f} s. Give more minutes"
+    )
 
 
 def print_table(halving: Halving) -> None:
     """Print all trials, the best one first."""
     rows = []
-    for name in halving.order():
+    for name in dict.fromkeys([*halving.order(), *halving.candidates]):
         values = map(readable, halving.candidates[name].values())
-        results = [rung["results"][name] for rung in halving.rungs if name in rung["results"]]
+        results = halving.results(name)
         rows.append((name, *values, str(len(results)), readable(results[-1])))
     headings = ("trial", *halving.candidates["1"], "rungs", halving.begun["measure"])
     Console(markup=False, emoji=False).print(table(headings, rows))
@@ -122,11 +117,12 @@ def print_table(halving: Halving) -> None:
 def write_chosen(halving: Halving, minutes: float) -> Path:
     """Write the settings of the best trial, for a training of so many minutes."""
     best = halving.order()[0]
-    summary = halving.summary(len(halving.rungs) - 1, best)
+    values = [value for value in halving.results(best) if isinstance(value, float)]
+    summary = halving.summary(len(values) - 1, best)
     steps = max(1, round(summary["steps"] * minutes / 60 / summary["training_hours"]))
     settings = {**halving.request["settings"], **halving.candidates[best]}
     settings |= of_length(steps, settings)
     settings["save_every"] = max(1, steps // 20)
     file = halving.out / "chosen.json"
-    write_settings(file, settings)
+    write_json(file, settings)
     return file

@@ -38,16 +38,16 @@ def words_of_trial(request: dict[str, Any]) -> list[str]:
             `config`, and the `deadline`, a time of the clock.
     """
     out = Path(request["out"])
-    if (out / CONFIG).exists():
-        return ["train", "--resume", str(out)]
     settings = request["settings"]
+    if (out / CONFIG).exists():
+        return ["train", "--resume", str(out), "--device", settings["device"]]
     file = Path(request["config"])
     origin = request["init_from"]
     imports = tuple(request["imports"])
     options = RunOptions(
-        tuple(request["data"]), out, Path(origin) if origin else None, None, file, imports
+        tuple(request["data"]), None, Path(origin) if origin else None, None, file, imports
     )
-    write_settings(file, settings)
+    write_json(file, settings)
     deadline = request["deadline"]
     measured = min(SHARE_MEASURED * (deadline - time.time()), MOST_MEASURED)
     pace = seconds_of_update(options, measured)
@@ -57,13 +57,13 @@ def words_of_trial(request: dict[str, Any]) -> list[str]:
     settings |= of_length(steps, settings)
     # It is validated at its end.
     settings |= {"validate_every": None, "save_every": "5m", "keep_last": 1}
-    write_settings(file, settings)
+    write_json(file, settings)
     return ["train", *request["words"], f"--config={file}", f"--out={out}"]
 
 
-def write_settings(file: Path, settings: Mapping[str, Any]) -> None:
-    """Write settings for `nmt train --config`."""
-    durable.write_text(file, json.dumps(settings, indent=2) + "\n")
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Replace a file of ours."""
+    durable.write_text(file, json.dumps(content, indent=2) + "\n")
 
 
 def seconds_of_update(options: RunOptions, seconds: float) -> float:
@@ -73,10 +73,9 @@ def seconds_of_update(options: RunOptions, seconds: float) -> float:
     """
     registry.discover(options.imports)
     config = configuration(options, {})
-    place = options.out or Path()
     with join_world(config.training.device, config.training.timeout_minutes) as world:
         prepare_torch(config.training, world.device)
-        run = run_of(options, config, {}, world, place, quiet=True)
+        run = run_of(options, config, {}, world, Path(), quiet=True)
         ends: list[float] = []
         with run.trainer.updates.following(run.choose_micro_batches(), 0, 0) as updates:
             for step, update in enumerate(updates, 1):

@@ -26,7 +26,9 @@ value = settings["dropout"]
 if isinstance(value, str):
     exec(value)
 out = pathlib.Path(request["out"])
-out.mkdir()
+out.mkdir(exist_ok=True)
+with (out / "trained").open("a") as file:
+    file.write("once")
 if isinstance(value, float):
     value /= settings["seed"]
 summary = {"best_validation_loss": value, "best_validation_bleu": value}
@@ -61,22 +63,22 @@ def test_a_third_goes_on_and_the_last_two_have_two_seeds(number: int, expected: 
 
 def test_rungs_take_equal_times() -> None:
     """With as many trials at once as there are cores or GPUs."""
-    assert seconds_of_trial(400, [9, 3, 2, 2], []) == 20  # five times two
-    assert seconds_of_trial(300, [3, 2, 2], []) == 50
-    assert seconds_of_trial(400, [9, 3, 2, 2], ["0", "1", "2"]) == pytest.approx(100 / 3)
-    assert places_of([], 1) == [{"OMP_NUM_THREADS": "2"}]
-    assert places_of([], 5) == [{"OMP_NUM_THREADS": "1"}] * 2
-    assert places_of(["4", "7"], 5) == [{"CUDA_VISIBLE_DEVICES": name} for name in "47"]
+    seconds = [seconds_of_trial(20, [9, 3, 2, 2], rung, []) for rung in range(4)]
+    assert seconds == [60, 150, 300, 300]  # five times two, two times two, two
+    assert seconds_of_trial(20, [9, 3, 2, 2], 0, ["0", "1", "2"]) == 100
+    assert places_of([], 1) == ["cpu"]
+    assert places_of([], 5) == ["cpu", "cpu"]
+    assert places_of(["cuda:0", "cuda:1"], 5) == ["cuda:0", "cuda:1"]
 
 
 @pytest.mark.parametrize(("measure", "order"), [("loss", "416253"), ("bleu", "352614")])
 def test_the_best_are_trained_on(search: Callable[..., Halving], measure: str, order: str) -> None:
     trials = search(0.3, 0.5, 0.9, 0.1, 0.6, 0.4, measure=measure)
     trials.search()
-    assert [len(rung["results"]) for rung in trials.rungs] == [6, 2, 2]
+    assert [len(rung) for rung in trials.rungs] == [6, 2, 2]
     assert "".join(trials.order()) == order
     best = order[0]
-    first, second = (rung["results"][best] for rung in trials.rungs[1:])
+    first, second = (rung[best] for rung in trials.rungs[1:])
     assert second == pytest.approx((first + first / 2) / 2)  # the mean over seeds
 
 
@@ -90,7 +92,7 @@ def test_a_trial_that_fails_drops_out(search: Callable[..., Halving]) -> None:
     ]
     trials = search(*failing)
     trials.search()
-    assert trials.rungs[0]["results"] == {
+    assert trials.rungs[0] == {
         "1": "out of memory",
         "2": "killed, as systems do that are out of memory",
         "3": "its validation is not finite",
@@ -100,13 +102,20 @@ def test_a_trial_that_fails_drops_out(search: Callable[..., Halving]) -> None:
     assert trials.order()[:2] == ["4", "5"]
 
 
-def test_a_trial_that_takes_too_long_is_stopped(
-    search: Callable[..., Halving], monkeypatch: pytest.MonkeyPatch
+def test_without_any_result_the_search_fails(search: Callable[..., Halving]) -> None:
+    with pytest.raises(TrainingError, match="The first one: too slow"):
+        search("sys.exit('too slow')", "value = None").search()
+
+
+def test_without_results_of_a_later_rung_the_ones_before_decide(
+    search: Callable[..., Halving],
 ) -> None:
-    monkeypatch.setattr(halving, "MOST_TIMES", 0)
-    endless = "import time; time.sleep(1000)"
-    with pytest.raises(TrainingError, match="no trial has a result"):
-        search(endless, endless).search()
+    fails_later = "value = 0.1 if request['out'].endswith('1-1') else sys.exit('too slow')"
+    also = fails_later.replace("0.1", "0.2").replace("1-1", "1-2")
+    trials = search(fails_later, also, 0.4)
+    trials.search()
+    assert trials.order() == ["1", "2", "3"]
+    assert trials.results("1") == [0.1, "too slow"]
 
 
 def test_a_full_disk_stops_the_search(search: Callable[..., Halving]) -> None:
@@ -118,16 +127,17 @@ def test_a_full_disk_stops_the_search(search: Callable[..., Halving]) -> None:
 def test_nothing_is_trained_twice(search: Callable[..., Halving], tmp_path: Path) -> None:
     values = (0.3, 0.5, 0.9, 0.1)
     search(*values).search()
-    before = json.loads((tmp_path / "out" / "tune.json").read_text())
-    record = json.loads(json.dumps(before))
-    del record["rungs"][2]["results"]["4"]
-    (tmp_path / "out" / "tune.json").write_text(json.dumps(record))
-    (tmp_path / "out" / "trials" / "3-4" / "summary.json").unlink()
-    (tmp_path / "out" / "trials" / "3-4").rmdir()
-    resumed = search(*values)
-    resumed.search()  # a directory that is there would be an error
-    assert resumed.rungs == before["rungs"]
-    assert 0 <= before["seconds"] <= record["seconds"] + 1
+    state = tmp_path / "out" / "tune.json"
+    before = json.loads(state.read_text())
+    forgotten = json.loads(state.read_text())
+    del forgotten["rungs"][2]["4"]
+    state.write_text(json.dumps(forgotten))
+    search(*values).search()
+    assert json.loads(state.read_text()) == before
+    trained = {path.parent.name: path.read_text() for path in tmp_path.glob("out/trials/*/trained")}
+    assert trained.pop("3-4") == "onceonce"
+    assert set(trained.values()) == {"once"}
+    assert len(trained) == 7
 
 
 def test_a_signal_ends_trials_and_the_same_search_goes_on(
@@ -163,7 +173,7 @@ def test_another_search_or_directory_is_refused(
     search: Callable[..., Halving], tmp_path: Path
 ) -> None:
     search(0.1, 0.2).search()
-    with pytest.raises(UsageError, match=r"other minutes"):
+    with pytest.raises(UsageError, match="other data, --minutes"):
         search(0.1, 0.2, minutes=30)
     (tmp_path / "out" / "tune.json").unlink()
     with pytest.raises(UsageError, match="not a directory of nmt tune"):

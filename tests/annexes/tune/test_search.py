@@ -54,7 +54,7 @@ def test_settings_are_found_and_can_be_used(
     [
         ([], "DATA is missing"),
         (["nowhere"], "nowhere"),
-        (["DATA", "--minutes", 0.5], "Give at least"),
+        (["DATA", "--minutes", 0.5], "Give more minutes"),
         (["DATA", "--best-by", "rouge"], "rouge"),
         (
             "DATA --preset iwslt14 --dropout 0 --batch-tokens 9 --learning-rate-scale 1".split(),

@@ -22,7 +22,7 @@ def request_of(tmp_path: Path) -> dict[str, Any]:
         "words": ["data", "--import", "x"],
         "imports": ["x"],
         "init_from": None,
-        "settings": {"dropout": 0.2},
+        "settings": {"dropout": 0.2, "device": "cpu"},
         "config": str(tmp_path / "settings"),
         "out": str(tmp_path / "run"),
     }
@@ -46,7 +46,9 @@ def test_steps_are_as_many_as_fit(
 def test_a_trial_that_has_begun_is_resumed(request_of: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").touch()
-    assert words_of_trial(request_of) == ["train", "--resume", request_of["out"]]
+    assert words_of_trial(request_of) == [
+        *("train", "--resume", request_of["out"], "--device", "cpu")
+    ]
 
 
 def test_pace_of_a_run_that_is_not_written(tiny_data: Path, tmp_path: Path) -> None:
