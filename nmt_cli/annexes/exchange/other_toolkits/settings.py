@@ -13,7 +13,9 @@ Flags = dict[str, str | list[str] | None]  # of ours; a list is a repeated flag,
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 SWITCH = "true"
 # A part of a file's name, such as en in corpus.en.gz.
-_LANGUAGE = re.compile(r"(?!bpe|spm|tok|tsv|txt|gz|xz|src|tgt|trg|raw)[a-z]{2,3}(_\w+)?|\$.*")
+_LANGUAGE = re.compile(
+    r"(?!(bpe|spm|tok|tsv|txt|gz|xz|src|tgt|trg|raw|dev|tst|tc|lc)$)[a-z]{2,3}(_\w+)?|\$.*"
+)
 # The text of other programs is neither changed nor filtered.
 UNCHANGED: Flags = {
     "--max-words": "0",

@@ -293,6 +293,15 @@ def test_translation(line: str, flags: str) -> None:
     parsed(command)
 
 
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [("a/corpus.bpe.en", "en"), ("c.de-en.zh_CN.gz", "zh_CN"), ("x.cs.dev", "cs"), ("x.$L", "$L")],
+)
+def test_language_of_a_file(path: str, language: str) -> None:
+    prepare = commands(converted(f"marian --train-sets {path} b.txt"))[0]
+    assert shlex.split(prepare)[5] == language
+
+
 def test_marian_text_and_search() -> None:
     sets = "--train-sets c.{en,de} --valid-sets v.en v.de --vocabs v.spm v.spm"
     line = f"marian --type transformer {sets} --dim-vocabs 8000 8000 --beam-size 6 --normalize 0.6"
