@@ -38,7 +38,7 @@ def read_settings(path: Path) -> Any:
         readers: dict[str, Callable[[str], Any]] = {
             "TOML": _from_toml,
             "JSON": from_json,
-            "YAML": _from_yaml,
+            "YAML": from_yaml,
         }
         return readers[form](text)
     except DataError as error:
@@ -68,7 +68,7 @@ def _from_toml(text: str) -> Any:
     return tomllib.loads(text)
 
 
-def _from_yaml(text: str) -> Any:
+def from_yaml(text: str) -> Any:
     """Return the content of a YAML document, by PyYAML's safe loader. It may be empty."""
     import yaml
 

@@ -42,5 +42,6 @@ command = Command(
         "nmt import opus-mt-en-de --out en-de",
         "nmt import checkpoint_best.pt --subwords codes --moses --out en-de",
         "nmt import model.pt --source-lang en --target-lang de --out en-de",
+        "nmt import model.npz --source-lang en --target-lang de --out en-de",
     ],
 )

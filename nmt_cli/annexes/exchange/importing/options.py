@@ -10,15 +10,15 @@ from nmt_cli.registry import REQUIRED, argument, option
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """Make a checkpoint of a model of fairseq, OpenNMT-py or Marian (OPUS-MT).
+    """Make a checkpoint of a model of fairseq, OpenNMT-py or Marian.
 
     What PATH is decides how it is read. Nothing in it is run.
     """
 
     path: Path = argument(
         "PATH",
-        "A checkpoint of fairseq, beside its dict.*.txt, or of OpenNMT-py, or a folder with a "
-        "MarianMTModel.",
+        "A checkpoint of fairseq, beside its dict.*.txt, or of OpenNMT-py, Marian's model.npz, or "
+        "a folder with a MarianMTModel (OPUS-MT).",
     )
     out: Path = option(REQUIRED, "The checkpoint to write.", metavar="CHECKPOINT")
     source_lang: str | None = option(

@@ -1,4 +1,4 @@
-"""`nmt convert-command`: a command of another toolkit as one of nmt."""
+"""`nmt convert-command`: a command of another toolkit as commands of nmt."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nmt_cli.registry import argument
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """Print the command of nmt for one of another toolkit.
+    """Print the commands of nmt for a command or a configuration of another toolkit.
 
-    It reads commands of fairseq and Marian, and YAML files of Marian and JoeyNMT. Comments below
-    it say what differs in meaning, what has no counterpart, and which defaults of the other
-    program hold.
+    It reads commands of fairseq, Marian, OpenNMT-py and eole, and YAML files of Marian, OpenNMT-py,
+    eole and JoeyNMT. Comments below the commands say what differs in meaning, what has no
+    counterpart, and which defaults of the other program hold.
     """
 
     original: str = argument(
@@ -23,7 +23,7 @@ class ConvertOptions:
 
 
 def convert_command(options: ConvertOptions) -> None:
-    """Print the command of nmt that does what `options.original` does.
+    """Print the commands of nmt that do what `options.original` does.
 
     Raises:
         UsageError: the program is not known, or the command line or file cannot be read.
@@ -38,6 +38,7 @@ command = Command(
     convert_command,
     examples=[
         "nmt convert-command 'fairseq-train data --arch transformer --lr 5e-4'",
+        "nmt convert-command 'onmt_train -config transformer.yaml -world_size 4'",
         "nmt convert-command transformer.yaml",
     ],
 )

@@ -53,9 +53,70 @@ model:
 """
 
 
+OPENNMT = """
+data:
+    corpus_1: {path_src: raw/train.en, path_tgt: raw/train.de, src_prefix: <news>}
+    corpus_2: {path_src: raw/more.en.gz, path_tgt: raw/more.de.gz}
+    valid: {path_src: raw/valid.en, path_tgt: raw/valid.de}
+save_data: run/data
+src_vocab: run/vocab
+src_vocab_size: 16000
+share_vocab: true
+transforms: [sentencepiece, filtertoolong]
+src_subword_model: joint.model
+encoder_type: transformer
+enc_layers: 6
+dec_layers: 3
+hidden_size: 256
+position_encoding: true
+share_embeddings: true
+share_decoder_embeddings: true
+optim: adam
+learning_rate: 2
+decay_method: noam
+warmup_steps: 8000
+batch_type: tokens
+batch_size: 4096
+accum_count: [4]
+world_size: 2
+dropout: [0.1]
+average_decay: 0.0001
+"""
+EOLE = """
+data:
+    corpus_1: {path_src: train.src, path_tgt: train.trg}
+    valid: {path_src: d.src, path_tgt: d.trg}
+src_vocab: vocab
+transforms_configs: {filtertoolong: {src_seq_length: 90}}
+transforms: [onmt_tokenize, filtertoolong]
+training: {optim: adam, learning_rate: 1e-3, train_steps: 60000, normalization: tokens,
+    compute_dtype: bf16}
+model:
+    architecture: transformer
+    layers: 4
+    hidden_size: 128
+    embeddings: {position_encoding_type: Rotary}
+"""
+
+
+def commands(text: str) -> list[str]:
+    """Return the commands, which stand above the comments."""
+    lines = text.splitlines()
+    count = sum(line.startswith("nmt ") for line in lines)
+    assert all(line.startswith("nmt ") for line in lines[:count])
+    assert all(line.startswith("# ") for line in lines[count:])
+    return lines[:count]
+
+
+def written(tmp_path: Path, content: str) -> str:
+    path = tmp_path / "settings.yaml"
+    path.write_text(content, encoding="utf-8")
+    return str(path)
+
+
 def parsed(line: str) -> dict[str, Any]:
-    """Return the values of the flags that `nmt` reads in the first line."""
-    words = shlex.split(line.partition("\n")[0])
+    """Return the values of the flags that `nmt` reads."""
+    words = shlex.split(line)
     assert words[0] == "nmt"
     command: Any = typer.main.get_command(application(words[1:])).commands[words[1]]  # type: ignore[attr-defined]
     values: dict[str, Any] = command.make_context(words[1], words[2:]).params
@@ -64,9 +125,8 @@ def parsed(line: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("line", LINES)
 def test_our_parser_accepts_the_command(line: str) -> None:
-    text = converted(line)
-    parsed(text)
-    assert all(comment.startswith("# ") for comment in text.splitlines()[1:])
+    for command in commands(converted(line)):
+        parsed(command)
 
 
 def test_absent_settings_have_the_values_of_fairseq() -> None:
@@ -100,13 +160,189 @@ def test_joeynmt(tmp_path: Path) -> None:
     path = tmp_path / "transformer.yaml"
     path.write_text(JOEYNMT, encoding="utf-8")
     text = converted(str(path))
-    parsed(text)
+    for command in commands(text):
+        parsed(command)
     assert "--batch-tokens 8192 " in text
     assert "--warmup-steps 3000 --peak-learning-rate 0.0005 " in text
     assert "--num-layers 6 " in text
     assert "--num-decoder-layers 3 " in text
     assert "--attention-dropout 0.1 " in text
+    assert "--norm pre " in text
+    assert "#   encoder.layer-norm pre" in text.splitlines()
     assert "--patience" not in text
+
+
+def test_joeynmt_text_and_search(tmp_path: Path) -> None:
+    data = "{src: de, trg: en, train: t/train, dev: t/dev, level: bpe, lowercase: true}"
+    content = JOEYNMT.replace("{src: {lang: de}, trg: {lang: en}}", data)
+    content += "testing: {beam_size: 5, alpha: 1.0}\n"
+    prepare, _, translate = commands(converted(written(tmp_path, content)))
+    assert "--source-lang de --target-lang en " in prepare
+    assert "--train t/train --valid t/dev " in prepare
+    assert "--subwords none " in prepare
+    assert "--lowercase --separate-vocabularies" in prepare
+    assert translate == "nmt translate RUN --alpha 1.0 --beam 5"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "flags"),
+    [
+        ("warmupinversesquareroot", "--warmup-steps 3000 --peak-learning-rate 0.0005 "),
+        ("noam", "--warmup-steps 3000 --learning-rate-scale 1 "),
+        ("plateau", "--schedule constant --learning-rate 0.0005 "),
+    ],
+)
+def test_schedules_of_joeynmt(tmp_path: Path, schedule: str, flags: str) -> None:
+    content = JOEYNMT.replace("warmupinversesquareroot", schedule)
+    text = converted(written(tmp_path, content))
+    assert flags in text
+    assert "--patience" not in text
+
+
+def test_opennmt(tmp_path: Path) -> None:
+    text = converted(written(tmp_path, OPENNMT))
+    prepare, train = commands(text)
+    pairs = shlex.split(prepare)
+    sources = [pairs[i + 1] for i, word in enumerate(pairs) if word == "--train-source"]
+    targets = [pairs[i + 1] for i, word in enumerate(pairs) if word == "--train-target"]
+    assert (sources, targets) == (
+        ["raw/train.en", "raw/more.en.gz"],
+        ["raw/train.de@<news>", "raw/more.de.gz"],
+    )
+    assert "--source-lang en " in prepare
+    assert "--target-lang de " in prepare
+    assert "--max-words 192 " in prepare
+    assert "--subwords unigram --vocab-size 16000" in prepare
+    assert "--separate-vocabularies" not in prepare
+    assert train.startswith("nmt train run/data ")
+    values = parsed(train)
+    expected = {
+        "batch_tokens": 2 * 4 * 4096,
+        "learning_rate_scale": 2.0,
+        "warmup_steps": 8000,
+        "num_layers": 6,
+        "num_decoder_layers": 3,
+        "norm": "pre",
+        "dropout": 0.1,
+        "feed_forward_dropout": 0.1,
+        "attention_dropout": 0.1,
+        "label_smoothing": 0.0,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "output_bias": True,
+        "positions": "sinusoidal",
+        "ema_decay": 0.9999,
+    }
+    assert values | expected == values
+    assert "--clip-norm" not in train
+    assert "max-grad-norm 5: it clips the gradient of a loss divided by sentences" in text
+    assert "#   attention-dropout 0.1" in text.splitlines()
+
+
+def test_version_2_of_opennmt_has_biases_and_another_epsilon(tmp_path: Path) -> None:
+    text = converted(written(tmp_path, OPENNMT.replace("hidden_size", "rnn_size")))
+    values = parsed(commands(text)[1])
+    assert (values["epsilon"], values["attention_biases"], values["d_model"]) == (1e-9, True, 256)
+
+
+def test_eole(tmp_path: Path) -> None:
+    text = converted(written(tmp_path, EOLE))
+    prepare, train = commands(text)
+    assert "--max-words 90 " in prepare
+    assert "--subwords bpe --vocab-size 32768 --separate-vocabularies" in prepare
+    values = parsed(train)
+    expected = {
+        "num_layers": 4,
+        "d_model": 128,
+        "attention": "rotary",
+        "positions": "none",
+        "clip_norm": 5.0,
+        "precision": "bfloat16",
+        "max_steps": 60000,
+        "learning_rate": 1e-3,
+    }
+    assert values | expected == values
+    assert "rates fall by steps from update 50000 on" in text
+    assert "train.src does not name the language" in text
+
+
+def test_a_command_line_and_its_configuration(tmp_path: Path) -> None:
+    path = written(tmp_path, OPENNMT)
+    line = f"onmt_train -config {path} -world_size 1 -accum_count 1 -seed 7"
+    assert "--batch-tokens 4096 " in converted(line)
+    assert len(commands(converted(f"onmt_build_vocab -config {path} -n_sample 500"))) == 1
+    assert "--sample-pairs 500" in converted(f"onmt_build_vocab -config {path} -n_sample 500")
+    eole = written(tmp_path, EOLE)
+    assert "--d-model 128 " in converted(f"eole train -c {eole}")
+    assert "none.yaml: no such file" in converted("onmt_train -config none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("onmt_translate -model a.pt b.pt -src s", "a.pt b.pt --alpha 1 --input s --beam 5 "),
+        ("onmt_translate -model a -src s -length_penalty none", "a --alpha 0 --input s --beam 5 "),
+        ("onmt_translate -model a -length_penalty wu -alpha 0.9", "a --alpha 0.9 --beam 5"),
+        ("marian-decoder -m a.npz -n 0.6 -b 4", "RUN --beam 4 --alpha 0.6"),
+        ("marian-decoder --beam-size 6", "RUN --beam 6 --alpha 0"),
+    ],
+)
+def test_translation(line: str, flags: str) -> None:
+    (command,) = commands(converted(line))
+    assert f"nmt translate {flags}" in f"{command} "
+    parsed(command)
+
+
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [("a/corpus.bpe.en", "en"), ("c.de-en.zh_CN.gz", "zh_CN"), ("x.cs.dev", "cs"), ("x.$L", "$L")],
+)
+def test_language_of_a_file(path: str, language: str) -> None:
+    prepare = commands(converted(f"marian --train-sets {path} b.txt"))[0]
+    assert shlex.split(prepare)[5] == language
+
+
+def test_marian_text_and_search() -> None:
+    sets = "--train-sets c.{en,de} --valid-sets v.en v.de --vocabs v.spm v.spm"
+    line = f"marian --type transformer {sets} --dim-vocabs 8000 8000 --beam-size 6 --normalize 0.6"
+    prepare, _, translate = commands(converted(line))
+    assert "--train-source c.en --source-lang en --train-target c.de " in prepare
+    assert "--valid-source v.en --valid-target v.de " in prepare
+    assert "--max-words 50 " in prepare
+    assert prepare.endswith("--subwords unigram --vocab-size 8000")
+    assert translate == "nmt translate RUN --beam 6 --alpha 0.6"
+    split = commands(converted(f"{MARIAN} --vocabs a.yml b.yml"))[0]
+    assert "--subwords none " in split
+    assert "--separate-vocabularies" in split
+
+
+@pytest.mark.parametrize(
+    ("flags", "clips"),
+    [
+        ("--cost-type ce-mean-words --clip-norm 5", True),
+        ("--clip-norm 5", False),
+        ("--normalize-gradient --clip-norm 5", True),
+        ("--cost-type ce-mean-words --clip-norm 0", False),
+    ],
+)
+def test_marian_clips_the_gradient_of_a_sum(flags: str, clips: bool) -> None:
+    assert ("--clip-norm 5 " in converted(f"{MARIAN} {flags}")) == clips
+
+
+def test_marian_weight_decay_and_pre_norm() -> None:
+    text = converted(
+        f"{MARIAN} -l 2e-4 --optimizer-params 0.9 0.98 1e-9 0.01 --transformer-preprocess n"
+    )
+    values = parsed(commands(text)[1])
+    assert (values["optimizer"], values["weight_decay"], values["norm"]) == ("adamw", 0.01, "pre")
+    assert (values["schedule"], values["learning_rate"]) == ("constant", 2e-4)
+
+
+def test_fairseq_decays_until_the_last_update() -> None:
+    line = "fairseq-train bin --lr-scheduler polynomial_decay --max-update 900 --power 2"
+    text = converted(line)
+    assert "--schedule linear_decay --decay-steps 900 " in text
+    assert "power 2: the decay is linear here" in text
 
 
 def test_other_commands() -> None:

@@ -1,0 +1,132 @@
+"""Commands and configurations of OpenNMT-py and eole as commands of nmt."""
+
+from __future__ import annotations
+
+from nmt_cli.annexes.exchange.other_toolkits.settings import UNCHANGED, Conversion, Settings, short
+
+# Transforms that make subwords, and what does it here.
+_SUBWORDS = {"sentencepiece": "unigram", "bpe": "bpe", "onmt_tokenize": "bpe"}
+_POSITIONS = {"sinusoidalinterleaved": "sinusoidal", "sinusoidalconcat": "sinusoidal"}
+
+
+def prepare(of: Conversion) -> None:
+    corpora = _corpora(of)
+    if not corpora:  # of version 1: the data is prepared
+        return
+    transforms = of.take("transforms").split()
+    for corpus in corpora.values():
+        transforms += corpus.get("transforms", "").split()
+    valid = corpora.pop("valid", None)
+    of.text("train", [_files(of, corpus) for corpus in corpora.values()])
+    of.text("valid", [_files(of, valid)] if valid else [])
+    of.flags |= UNCHANGED | {"--out": of.take("save-data") or "DATA"}
+    _subwords(of, transforms)
+    if "filtertoolong" in transforms:
+        of.flags["--max-words"] = of.take("src-seq-length") or "192"
+        of.differences.append("filtertoolong: counts subwords there, words here")
+    if of.number("n-sample") > 0:
+        of.flags["--sample-pairs"] = of.settings["n-sample"]
+    if not of.is_on("share-vocab"):
+        of.flags["--separate-vocabularies"] = None
+
+
+def _corpora(of: Conversion) -> dict[str, Settings]:
+    """Return the settings of each corpus."""
+    corpora: dict[str, Settings] = {}
+    for name, value in of.settings.items():
+        section, _, rest = name.partition(".")
+        if section == "data" and rest:
+            corpus, _, setting = rest.rpartition(".")
+            corpora.setdefault(corpus, {})[setting] = value
+    return corpora
+
+
+def _files(of: Conversion, corpus: Settings) -> tuple[str, str]:
+    target = corpus.get("path-tgt", "TARGET")
+    tag = corpus.get("src-prefix", "")
+    if tag.startswith("<"):
+        target += f"@{tag}"
+    elif tag or corpus.get("tgt-prefix"):
+        of.missing.append("a prefix that is not a tag of the source such as <2de>")
+    return corpus.get("path-src", "SOURCE"), target
+
+
+def _subwords(of: Conversion, transforms: list[str]) -> None:
+    size = of.take("src-vocab-size")
+    kinds = [_SUBWORDS[name] for name in transforms if name in _SUBWORDS]
+    if kinds:
+        of.flags |= {"--subwords": kinds[0], "--vocab-size": size}
+        of.differences.append("the subwords are learned anew here, of the text as it is")
+    else:
+        of.split_text()
+    for name in transforms:
+        if name not in (*_SUBWORDS, "filtertoolong", "prefix"):
+            of.missing.append(f"transform {name}")
+
+
+def train(of: Conversion) -> None:
+    of.flags[of.take("data") or "DATA"] = None  # of version 1
+    factor = of.number("world-size", 1) * of.number("accum-count", 1)
+    size = of.number("batch-size") * factor
+    in_tokens = of.take("batch-type") == "tokens"
+    of.batches(size if in_tokens else 0, 0 if in_tokens else size)
+    # The versions 1 and 2, whose width is rnn_size, differ.
+    is_old = "rnn-size" in of.settings
+    betas = f"{of.take('adam-beta1') or 0.9} {of.take('adam-beta2')}"
+    epsilon = of.take("adam-eps") or ("1e-9" if is_old else "1e-8")
+    of.optimizer(of.take("optim"), betas, epsilon, of.number("weight-decay"))
+    of.clipping("max-grad-norm", of.take("normalization").replace("sents", "sentences"))
+    _schedule(of)
+    dropout = short(of.number("dropout"))
+    of.flags |= {"--norm": "pre", "--dropout": dropout, "--feed-forward-dropout": dropout}
+    of.flags["--attention-dropout"] = short(of.number("attention-dropout"))
+    of.flags["--output-bias"] = None
+    if is_old or of.is_on("add-qkvbias"):
+        of.flags["--attention-biases"] = None
+    _positions(of)
+    of.output_matrix(of.is_on("share-decoder-embeddings"))
+    of.differences.append("the encoder does not see the end of the source there")
+    of.precision(of.take("compute-dtype", "model-dtype"))
+    of.average(of.number("average-decay"))
+    of.best_and_patience("", "early-stopping")
+
+
+def _schedule(of: Conversion) -> None:
+    method = of.take("decay-method")
+    factor = of.number("learning-rate")
+    warmup = of.number("warmup-steps", 4000)
+    if method == "noam":
+        of.flags |= {"--warmup-steps": short(warmup), "--learning-rate-scale": short(factor)}
+    elif method == "rsqrt":
+        of.rate(factor * warmup**-0.5, warmup, constant=False)
+        of.differences.append("decay_method rsqrt: the rate is constant in the warm-up there")
+    else:
+        of.rate(factor, 0, constant=True)
+        start = of.number("start-decay-steps", 50000)
+        if method != "none":
+            of.missing.append(f"decay_method {method}: --schedule constant is written")
+        elif float(of.settings["train-steps"]) > start:
+            of.missing.append(f"rates fall by steps from update {short(start)} on there")
+
+
+def _positions(of: Conversion) -> None:
+    kind = of.take("position-encoding-type").lower()
+    relative = of.number("max-relative-positions")
+    if kind == "relative":
+        relative = of.number("n-positions")
+    of.flags["--positions"] = "none"
+    if of.is_on("position-encoding"):
+        of.flags["--positions"] = _POSITIONS.get(kind or "sinusoidalconcat", "none")
+    if relative > 0:
+        of.flags |= {"--attention": "relative", "--clipping-distance": short(relative)}
+    elif kind == "rotary" or relative == -1:
+        of.flags["--attention"] = "rotary"
+    elif kind == "alibi" or relative == -2:
+        of.flags["--attention"] = "alibi"
+
+
+def translate(of: Conversion) -> None:
+    of.flags |= dict.fromkeys((of.take("model", "models", "model-path") or "RUN").split())
+    of.flags["--alpha"] = of.take("alpha")
+    if of.take("length-penalty") == "none":
+        of.flags["--alpha"] = "0"
