@@ -35,7 +35,6 @@ from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
 takes = "a model of Marian (model.npz, beside model.npz.decoder.yml and its vocabularies)"
 
 _PROGRAM = read_program(__file__)
-_CONFIGURATION = "special:model.yml"
 _POSITIONS = 5000  # rows of its encodings
 _OF_MODEL = re.compile("^(transformer|input|lemma|factors)-")
 _NEVER = -1e4  # a bias with which a symbol is not chosen, and which float16 has
@@ -62,7 +61,7 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     source_path, target_path = (_found(name, configuration) for name in decoder["vocabs"])
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
-    model = from_yaml(arrays.pop(_CONFIGURATION).tobytes().decode().rstrip("\0"))
+    model = from_yaml(arrays.pop("special:model.yml").tobytes().decode().rstrip("\0"))
     settings = our_settings(model, _PROGRAM, path, of_model=_OF_MODEL) | _norm(model, path)
     weights = float_weights({name: torch.from_numpy(a) for name, a in arrays.items()}, path)
     shared = weights.pop("Wemb", torch.empty(0, 1))  # or each side has its own
