@@ -106,7 +106,7 @@ class TrainingConfig:
     compile: bool | None = option(
         None,
         "Compile the layers of a Transformer on a GPU. [default: of models of at least 20 million "
-        "parameters]",
+        "parameters, or 100 million with all kernels]",
         may_change=True,
     )
     cuda_graphs: bool = option(

@@ -57,6 +57,14 @@ def test_a_criterion_with_outputs_of_its_own_keeps_them(build: Callable[..., Tra
 
 
 @pytest.mark.parametrize(
+    ("kernels", "limit_name"),
+    [
+        ({}, "SMALLEST_COMPILED"),
+        ({"attention": "", "loss": "it fails"}, "SMALLEST_COMPILED"),
+        ({"attention": "", "loss": ""}, "SMALLEST_WITH_KERNELS"),
+    ],
+)
+@pytest.mark.parametrize(
     ("wanted", "small", "large"), [(None, False, True), (True, True, True), (False, False, False)]
 )
 def test_large_models_are_compiled(
@@ -65,14 +73,18 @@ def test_large_models_are_compiled(
     wanted: bool | None,
     small: bool,
     large: bool,
+    kernels: dict[str, str],
+    limit_name: str,
 ) -> None:
+    """With all kernels, other models are large."""
     computing = Fast(torch.device("cuda"))
     model = build()
     computing.fit(model)
+    computing.kernels = kernels
     size = sum(parameter.numel() for parameter in model.parameters())
     compiled = []
     for limit in (size + 1, size):
-        monkeypatch.setattr(device, "SMALLEST_COMPILED", limit)
+        monkeypatch.setattr(device, limit_name, limit)
         called: list[Any] = []
         monkeypatch.setattr(
             EncoderLayer, "compile", lambda layer, called=called, **_: called.append(layer)
