@@ -115,8 +115,22 @@ def test_replayed_updates_are_those_of_the_trainer(
 
 
 @pytest.mark.usefixtures("_on_gpu")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dropout": 0.3},
+        {"precision": "float16"},
+        {"freeze": ("decoder",)},
+        {"freeze": ("encoder", "embeddings")},
+        {"criterion": "r_drop"},
+    ],
+    ids=str,
+)
 def test_the_sum_over_ranks_starts_before_the_encoders_gradients_are_known(
-    graphs: list[StandIn], tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any],
+    graphs: list[StandIn],
+    tiny_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With the gradients of the last micro-batch. They are the ones of one graph."""
     started: list[tuple[Tensor, Tensor, int]] = []
@@ -127,7 +141,7 @@ def test_the_sum_over_ranks_starts_before_the_encoders_gradients_are_known(
 
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
     registry.discover()
-    config = configuration(TrainOptions(), TINY | {"dropout": 0.3, "micro_batches": 3})
+    config = configuration(TrainOptions(), TINY | {"micro_batches": 3} | settings)
     totals = []
     for ranks in (1, 2):
         graphs.clear()
@@ -141,7 +155,7 @@ def test_the_sum_over_ranks_starts_before_the_encoders_gradients_are_known(
         assert sum(graph.replays for graph in graphs) == ranks * len(share) == ranks * 3
     assert [replays for *_, replays in started] == [5, 6, 6]
     for part, when_started, _ in started:
-        assert torch.equal(part, when_started)
+        assert torch.equal(part, when_started / trainer.scaler.get_scale())
     for name, gradient in totals[0].items():
         torch.testing.assert_close(totals[1][name], gradient)
 
