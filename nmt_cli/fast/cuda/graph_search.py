@@ -131,7 +131,7 @@ def _fixed_options(batch: Sequence[Any]) -> SearchSettings | None:
 class Occupant(NamedTuple):
     """A sentence at a place."""
 
-    batch: Batch
+    batch: EncodedBatch
     row: int  # in the batch
     began: int  # after so many steps of the queue
 
@@ -146,8 +146,10 @@ class Queue:
     ) -> None:
         self.owner, self.options = owner, options
         self.batches = iter(batches)
-        self.unfinished = deque[Batch]()  # those that are encoded, in order
-        self.waiting = deque[Batch]()  # of these, those with sentences that have had no place
+        self.unfinished = deque[EncodedBatch]()  # those that are encoded, in order
+        self.waiting = deque[
+            EncodedBatch
+        ]()  # of these, those with sentences that have had no place
         self.occupants: list[Occupant | None] = []  # of each place
         self.steps = 0
 
@@ -171,7 +173,7 @@ class Queue:
     def _collect(self, best: Tensor) -> None:
         """Free the places of the sentences that are done: `best` [A] has their score -inf."""
         check_probabilities(best)
-        done = defaultdict[Batch, list[tuple[int, int]]](list)
+        done = defaultdict[EncodedBatch, list[tuple[int, int]]](list)
         for place, score in enumerate(best.tolist()):
             occupant = self.occupants[place]
             if occupant is not None and score == -torch.inf:
@@ -185,6 +187,8 @@ class Queue:
         self._encode(1)
         while self.waiting:
             batch = self.waiting[0]
+            if batch.encoded is not None:
+                batch.encoded.wait()  # on the GPU, also for a table of positions
             self._fit(batch)
             free = [place for place, occupant in enumerate(self.occupants) if occupant is None]
             places = free[: len(batch.limits) - batch.begun]
@@ -205,11 +209,11 @@ class Queue:
                 # The search may still read what the last batch had in the memory of this one.
                 stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                batch = Batch(self.owner.model, self.owner.device, *arguments)
+                batch = EncodedBatch(self.owner.model, self.owner.device, *arguments)
             self.waiting.append(batch)
             self.unfinished.append(batch)
 
-    def _fit(self, batch: Batch) -> None:
+    def _fit(self, batch: EncodedBatch) -> None:
         """Have a search with room for this batch and the unfinished ones, and no more."""
         unfinished = [batch for batch in self.unfinished if batch.missing]
         columns = max(batch.columns for batch in unfinished)
@@ -230,7 +234,7 @@ class Queue:
         self.occupants = [*occupants, *[None] * (shape.places - len(occupants))]
 
 
-class Batch:
+class EncodedBatch:
     """The sentences of a batch, encoded, with the results of those that are done.
 
     Args:
@@ -309,12 +313,10 @@ class FixedSearch(Search):
         self.cut_scores = torch.full_like(self.scores, -torch.inf)
         self.cut_lengths = torch.zeros_like(self.last)
 
-    def begin(self, batch: Batch, places: Sequence[int]) -> None:
+    def begin(self, batch: EncodedBatch, places: Sequence[int]) -> None:
         """Search the next sentences of `batch` at these places."""
         rows = slice(batch.begun, batch.begun + len(places))
         batch.begun += len(places)
-        if batch.encoded is not None:
-            batch.encoded.wait()  # on the device
         numbers = torch.tensor([places, batch.limits[rows]])
         index, limits = on_device(numbers, self.now.device)
         self.sentences.limits[index] = limits
