@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from nmt_cli import registry
 from nmt_cli.annexes.tune.candidates import candidates, of_length
 from nmt_cli.annexes.tune.halving import Halving, counts, seconds_of_trial
 from nmt_cli.annexes.tune.trial import write_json
@@ -35,7 +34,6 @@ def search(
     """
     if not options.data:
         raise UsageError("DATA is missing: nmt tune DATA --minutes 20")
-    registry.discover(options.imports)
     config = configuration(options, flags)
     task, corpus, valid = open_data(options.data)
     if valid is None:
@@ -107,10 +105,10 @@ def print_table(halving: Halving) -> None:
     """Print all trials, the best one first."""
     rows = []
     for name in dict.fromkeys([*halving.order(), *halving.candidates]):
-        values = map(readable, halving.candidates[name].values())
+        settings = [f"{key} {value:g}" for key, value in halving.candidates[name].items()]
         results = halving.results(name)
-        rows.append((name, *values, str(len(results)), readable(results[-1])))
-    headings = ("trial", *halving.candidates["1"], "rungs", halving.begun["measure"])
+        rows.append((name, ", ".join(settings), str(len(results)), readable(results[-1])))
+    headings = ("trial", "settings", "rungs", halving.begun["measure"])
     Console(markup=False, emoji=False).print(table(headings, rows))
 
 

@@ -6,16 +6,17 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny_run import run as tiny_run
 
 from nmt_cli.annexes.report import robustness
-from nmt_cli.metrics.bleu import score
+from nmt_cli.annexes.report.runs import read_run
 
 Nmt = Callable[..., tuple[int, str, str]]
 CHANGES = {"unchanged", "two_spaces", "upper", "title", "typos", "no_final_stop"}
+SOURCE = "A man rides a bike."
+REFERENCE = "Ein Mann fährt auf einem Rad."
 
 
 @pytest.fixture(scope="module")
@@ -25,51 +26,50 @@ def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_scores_are_of_the_altered_lines(
-    nmt: Nmt, run: Path, tiny_data: Path, tmp_path: Path
-) -> None:
-    words = [run, "--robustness", "--beam", 1, "--sentences", 30, "--device", "cpu"]
-    code, printed, messages = nmt("report", *words, "--json")
-    assert code == 0, messages
-    scores = json.loads(printed)[str(run)]
-    assert scores.keys() == CHANGES
-    references = (tiny_data / "valid.target.txt").read_text().lower().splitlines()[:30]
-    sources = (tiny_data / "valid.source.txt").read_text().splitlines()[:30]
-    for name, change in {
-        "unchanged": str,
-        "upper": str.upper,
-        "two_spaces": lambda line: line.replace(" ", "  "),
-    }.items():
-        (tmp_path / "lines").write_text("".join(f"{change(line)}\n" for line in sources))
-        flags = ["--beam", 1, "--output", tmp_path / "outputs", "--device", "cpu"]
-        nmt("translate", run, "--input", tmp_path / "lines", *flags)
-        outputs = (tmp_path / "outputs").read_text().lower().splitlines()
-        assert scores[name] == pytest.approx(score(outputs, references, ["bleu"])[0].score)
-    assert nmt("report", *words, "--json")[1] == printed  # the same typos
+class Capitals:
+    """Translates rightly, in capitals, unless the source has capitals, and keeps its sources."""
+
+    def __init__(self) -> None:
+        self.sources: list[str] = []
+
+    def translate(self, lines: list[str]) -> list[str]:
+        self.sources += lines
+        return ["" if line.isupper() else REFERENCE.upper() for line in lines]
 
 
-def test_a_table_has_a_column_for_each_run(
+def test_a_column_for_each_run_and_a_row_for_each_change(
     nmt: Nmt, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(robustness, "translator_of", lambda *_: Echo())
-    code, table, _ = nmt("report", run, "--robustness")
+    """Capitals of outputs cost nothing."""
+    task, corpus, *_ = robustness.validation_text(read_run(run))
+    translator = Capitals()
+    monkeypatch.setattr(robustness, "translator_of", lambda *_: translator)
+    text = (task, corpus, [SOURCE, SOURCE], [REFERENCE, REFERENCE])
+    monkeypatch.setattr(robustness, "validation_text", lambda _: text)
+    code, table, _ = nmt("report", run, "--robustness", "--sentences", 1)
     assert code == 0
     rows = dict(re.findall(r"(\w+) +│ +([\d.]+) +│", table))
-    assert rows.keys() == CHANGES
+    assert rows == {name: "0.0" if name == "upper" else "100.0" for name in CHANGES}
+    given = dict(zip(rows, translator.sources, strict=True))
+    typos = given.pop("typos")
+    assert typos not in (SOURCE, *given.values())
+    assert given == {
+        "unchanged": SOURCE,
+        "two_spaces": "A  man  rides  a  bike.",
+        "upper": SOURCE.upper(),
+        "title": SOURCE.title(),
+        "no_final_stop": SOURCE.removesuffix("."),
+    }
+    printed = nmt("report", run, "--robustness", "--json")[1]
+    assert json.loads(printed)[str(run)]["typos"] == pytest.approx(100)
+    assert typos in translator.sources[6:]  # the same typos
 
 
-class Echo:
-    def translate(self, lines: list[str]) -> list[str]:
-        return lines
-
-
-def test_capitals_cost_nothing_where_they_are_translated(
-    nmt: Nmt, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The output of such a translator has the capitals of the source, and scores as without."""
-    monkeypatch.setattr(robustness, "translator_of", lambda *_: Echo())
-    scores: dict[str, Any] = json.loads(nmt("report", run, "--robustness", "--json")[1])[str(run)]
-    assert scores["upper"] == scores["title"] == scores["unchanged"]
+def test_real_outputs(nmt: Nmt, run: Path) -> None:
+    words = [run, "--robustness", "--beam", 1, "--sentences", 30, "--device", "cpu", "--json"]
+    code, printed, messages = nmt("report", *words)
+    assert code == 0, messages
+    assert json.loads(printed)[str(run)].keys() == CHANGES
 
 
 def test_there_is_no_page(nmt: Nmt, run: Path, tmp_path: Path) -> None:
