@@ -129,14 +129,17 @@ def _by_integers(integers: Tensor, scales: Tensor) -> Product:
     few = FEW if wide else 64
     packed = torch.ops.onednn.qlinear_prepack(integers, None)
     zeros = torch.zeros(len(integers), dtype=torch.int32)
+    # As FBGEMM rounds: one factor for a sum, and x is scaled and moved at once.
+    factors = scales * level
+    steps, middle = torch.tensor(zero - 1.0), torch.tensor(float(zero))
     onednn = torch.ops.onednn.qlinear_pointwise.default
 
     def multiply(x: Tensor) -> Tensor:
         if len(x) <= few:
             return linear(x)
-        moved = x.mul_(zero - 1).round_().add_(zero).to(torch.uint8)
+        moved = torch.addcmul(middle, x, steps).round_().to(torch.uint8)
         return onednn(
-            moved, level, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            moved, 1.0, zero, packed, factors, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
 
     return multiply

@@ -20,6 +20,7 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntr
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.batching import collate
 from nmt_cli.fast import rows
+from nmt_cli.fast.cuda import bins as cuda_bins
 from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.interfaces import PAD, Batch, Criterion, ragged
@@ -76,15 +77,16 @@ def graphs(counter: CompileCounterWithBackend) -> int:
     ],
 )
 def test_bins_are_padded_sentences(
-    build: Callable[..., Transformer], fields: dict[str, Any]
+    build: Callable[..., Transformer], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss and every gradient, to rounding.
 
-    Each bin has several sentences, and the last ones have none.
+    Each bin has several sentences, and the last one has none.
     """
+    monkeypatch.setattr(cuda_bins, "WIDTH", 64)
     plain, model = build(d_model=32, **fields), fitted(build(d_model=32, **fields))
-    padded, bins = batches(520)
-    assert len(bins.source) == 34
+    padded, bins = batches(526)
+    assert len(bins.source) == 66
     assert not bins.source[-1].any()
     expected, actual = loss_and_gradients(plain, padded, PLAIN), loss_and_gradients(model, bins)
     same(actual, expected)

@@ -181,9 +181,9 @@ def test_a_kernel_that_computes_something_else(
     for sizes in ((), (4, 32, 16)):
         checks.kernels_of_step.cache_clear()
         assert checks.kernels_of_step(CPU, dtype, *sizes) == module
-    best = module.best_tokens
+    best, first = module.best_tokens, torch.ones(2, dtype=torch.long)
     monkeypatch.setattr(module, "attend", lambda query, *_: query.new_zeros(4, 1, 16))
-    monkeypatch.setattr(module, "best_tokens", lambda logits, *_: best(logits, 5, 1, 2000))
+    monkeypatch.setattr(module, "best_tokens", lambda logits, *_: best(logits, 5, first, 2000))
     for sizes in ((), (4, 32, 16)):
         checks.kernels_of_step.cache_clear()
         assert checks.kernels_of_step(CPU, dtype, *sizes) is None
