@@ -108,12 +108,12 @@ class Halving:
         self.rungs: list[dict[str, Any]] = [{} for _ in self.counts]
         if (out / STATE).exists():
             state = read_object(out / STATE, DataError, ADVICE)
-            if state["begun"] != begun:
+            if state.get("begun") != begun:
                 raise UsageError(
                     f"{out}: that search has other data, --minutes or flags of nmt train. {ADVICE}"
                 )
             self.rungs = state["rungs"]
-        elif out.exists() and any(out.iterdir()):
+        elif out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise UsageError(f"{out}: not a directory of nmt tune. {ADVICE}")
 
     def save(self) -> None:

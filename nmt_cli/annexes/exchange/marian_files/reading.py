@@ -7,6 +7,7 @@ so both are added. The encodings have all sines before all cosines.
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -56,11 +57,20 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     """See `importers.py`."""
     configuration = path if path.suffix == ".yml" else Path(f"{path}.decoder.yml")
     decoder = read_settings(configuration)
+    names = [*decoder.get("models", [])[:1], *decoder.get("vocabs", [])]
+    if len(names) != 3:
+        raise CheckpointError(
+            f"{configuration}: needs models and two vocabs, as Marian writes it beside a model"
+        )
     if path == configuration:
-        path = _found(decoder["models"][0], configuration)
-    source_path, target_path = (_found(name, configuration) for name in decoder["vocabs"])
+        path = _found(names[0], configuration)
+    source_path, target_path = (_found(name, configuration) for name in names[1:])
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError(f"{path}: damaged, or no model of Marian: copy it again")
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
+    if "special:model.yml" not in arrays:
+        raise CheckpointError(f"{path}: has no special:model.yml, which Marian writes into a model")
     model = from_yaml(arrays.pop("special:model.yml").tobytes().decode().rstrip("\0"))
     settings = our_settings(model, _PROGRAM, path, of_model=_OF_MODEL) | _norm(model, path)
     weights = float_weights({name: torch.from_numpy(a) for name, a in arrays.items()}, path)

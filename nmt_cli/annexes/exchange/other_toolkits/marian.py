@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from nmt_cli.annexes.exchange.other_toolkits.settings import UNCHANGED, Conversion
+from nmt_cli.annexes.exchange.other_toolkits.settings import NUMBER, UNCHANGED, Conversion
 
 # What a loss is divided by.
+_ADAM = ("0.9", "0.999", "1e-8")  # what is not given of optimizer-params
 _DIVISORS = {"ce-mean-words": "tokens", "ce-mean": "sentences", "ce-sum": "nothing"}
 
 
@@ -54,10 +55,13 @@ def _batches(of: Conversion) -> None:
 
 
 def _optimizer(of: Conversion) -> None:
-    beta1, beta2, epsilon, *decay = of.take("optimizer-params").split()
+    given = of.take("optimizer-params").split()
+    beta1, beta2, epsilon, *_ = [*given, *_ADAM[len(given) :]]
+    decay = NUMBER.match(" ".join(given[3:]))
     weight_decay = float(decay[0]) if decay else 0
     of.optimizer(of.take("optimizer"), f"{beta1} {beta2}", epsilon, weight_decay)
-    divisor = _DIVISORS[of.take("cost-type")]
+    cost = of.take("cost-type")
+    divisor = _DIVISORS.get(cost, cost)
     of.clipping("clip-norm", "tokens" if of.is_on("normalize-gradient") else divisor)
     of.average(of.number("exponential-smoothing"))
 
@@ -102,4 +106,6 @@ def _updates(of: Conversion, name: str) -> int | None:
 
 
 def translate(of: Conversion) -> None:
-    of.flags |= {"RUN": None, "--beam": of.take("beam-size"), "--alpha": of.take("normalize")}
+    models = (of.take("models", "m") if "decoder" in of.program["words"][0] else "") or "RUN"
+    of.flags |= dict.fromkeys(models.split())
+    of.flags |= {"--beam": of.take("beam-size"), "--alpha": of.take("normalize")}

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from nmt_cli.annexes.exchange.other_toolkits.settings import UNCHANGED, Conversion, Settings, short
+from nmt_cli.annexes.exchange.other_toolkits.settings import (
+    NUMBER,
+    UNCHANGED,
+    Conversion,
+    Settings,
+    short,
+)
 
 # Transforms that make subwords, and what does it here.
 _SUBWORDS = {"sentencepiece": "unigram", "bpe": "bpe", "onmt_tokenize": "bpe"}
-_POSITIONS = {"sinusoidalinterleaved": "sinusoidal", "sinusoidalconcat": "sinusoidal"}
+_POSITIONS = {
+    "sinusoidalinterleaved": "sinusoidal",
+    "sinusoidalconcat": "sinusoidal",
+    "learned": "learned",
+}
 
 
 def prepare(of: Conversion) -> None:
@@ -19,6 +29,8 @@ def prepare(of: Conversion) -> None:
     valid = corpora.pop("valid", None)
     of.text("train", [_files(of, corpus) for corpus in corpora.values()])
     of.text("valid", [_files(of, valid)] if valid else [])
+    if len({corpus.get("weight", "1") for corpus in corpora.values()}) > 1:
+        of.missing.append("weights of corpora: nmt train 'DATA*3' weights prepared data")
     of.flags |= UNCHANGED | {"--out": of.take("save-data") or "DATA"}
     _subwords(of, transforms)
     if "filtertoolong" in transforms:
@@ -84,6 +96,8 @@ def train(of: Conversion) -> None:
     if is_old or of.is_on("add-qkvbias"):
         of.flags["--attention-biases"] = None
     _positions(of)
+    if not of.is_on("share-embeddings"):
+        of.differences.append("separate source embeddings: nmt prepare --separate-vocabularies")
     of.output_matrix(of.is_on("share-decoder-embeddings"))
     of.differences.append("the encoder does not see the end of the source there")
     of.precision(of.take("compute-dtype", "model-dtype"))
@@ -98,14 +112,15 @@ def _schedule(of: Conversion) -> None:
     if method == "noam":
         of.flags |= {"--warmup-steps": short(warmup), "--learning-rate-scale": short(factor)}
     elif method == "rsqrt":
-        of.rate(factor * warmup**-0.5, warmup, constant=False)
+        of.rate(factor * max(1, warmup) ** -0.5, warmup, constant=False)
         of.differences.append("decay_method rsqrt: the rate is constant in the warm-up there")
     else:
         of.rate(factor, 0, constant=True)
         start = of.number("start-decay-steps", 50000)
+        steps = NUMBER.match(of.settings["train-steps"])
         if method != "none":
             of.missing.append(f"decay_method {method}: --schedule constant is written")
-        elif float(of.settings["train-steps"]) > start:
+        elif steps and float(steps[0]) > start:
             of.missing.append(f"rates fall by steps from update {short(start)} on there")
 
 

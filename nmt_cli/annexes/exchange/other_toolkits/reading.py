@@ -31,7 +31,7 @@ def read(original: str) -> Conversion:
     Raises:
         UsageError: the program is not known, or the command line or file cannot be read.
     """
-    if original.endswith(_FILES) and len(original.split()) == 1:
+    if original.endswith(_FILES) and (len(original.split()) == 1 or Path(original).is_file()):
         content = read_settings(Path(original))
         program = _program_of_file(content, original)
         return Conversion(program, _settings(content, program), [])
@@ -64,6 +64,8 @@ def _of_words(words: list[str]) -> Conversion:
             for path in map(Path, named.split()):
                 if path.is_file():
                     given = _settings(read_settings(path), program) | given
+                elif path.suffix in _FILES and "train" in program["commands"]:
+                    raise UsageError(f"{path}: no such file: its settings would be defaults")
                 elif path.suffix in _FILES:
                     missing.append(f"{path}: no such file")
             return Conversion(program, given, positional, devices, missing=missing)

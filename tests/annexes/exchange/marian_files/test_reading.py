@@ -123,8 +123,12 @@ def test_other_weights_are_refused_by_name(nmt: Run, folder: Path) -> None:
         ("model.npz.decoder.yml", None, "model.npz.decoder.yml: cannot read this file"),
         ("vocab.spm", None, "names vocab.spm, which is not a file"),
         ("vocab.spm", b"x", "cannot be imported"),
-        ("model.npz", b"x", "cannot be imported"),
-        ("model.npz.decoder.yml", b"models: [model.npz]", "cannot be imported"),
+        ("model.npz", b"x", "model.npz: damaged, or no model of Marian"),
+        (
+            "model.npz.decoder.yml",
+            b"models: [model.npz]",
+            "decoder.yml: needs models and two vocabs",
+        ),
     ],
 )
 def test_missing_and_damaged_files_are_named(

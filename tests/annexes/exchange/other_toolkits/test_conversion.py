@@ -274,7 +274,7 @@ def test_a_command_line_and_its_configuration(tmp_path: Path) -> None:
     assert "--sample-pairs 500" in converted(f"onmt_build_vocab -config {path} -n_sample 500")
     eole = written(tmp_path, EOLE)
     assert "--d-model 128 " in converted(f"eole train -c {eole}")
-    assert "none.yaml: no such file" in converted("onmt_train -config none.yaml")
+    assert "none.yml: no such file" in converted("marian-decoder -c none.yml")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_command_line_and_its_configuration(tmp_path: Path) -> None:
         ("onmt_translate -model a.pt b.pt -src s", "a.pt b.pt --alpha 1 --input s --beam 5 "),
         ("onmt_translate -model a -src s -length_penalty none", "a --alpha 0 --input s --beam 5 "),
         ("onmt_translate -model a -length_penalty wu -alpha 0.9", "a --alpha 0.9 --beam 5"),
-        ("marian-decoder -m a.npz -n 0.6 -b 4", "RUN --beam 4 --alpha 0.6"),
+        ("marian-decoder -m a.npz b.npz -n 0.6 -b 4", "a.npz b.npz --beam 4 --alpha 0.6"),
         ("marian-decoder --beam-size 6", "RUN --beam 6 --alpha 0"),
     ],
 )
@@ -353,12 +353,48 @@ def test_other_commands() -> None:
     assert "divides by length^X" in translate
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("marian -c none --cost-type perplexity --clip-norm 1", "a loss divided by perplexity"),
+        ("marian --optimizer-params 0.8", "--beta1 0.8 --beta2 0.999 --epsilon 1e-8"),
+        ("marian --optimizer-params 0.9 0.98 1e-9 0.1", "--weight-decay 0.1"),
+        (
+            "onmt_train -decay_method rsqrt -warmup_steps 0 -learning_rate 2",
+            "--peak-learning-rate 2",
+        ),
+        ("onmt_train -decay_method none -train_steps x", "--schedule constant"),
+        ("onmt_train -position_encoding -position_encoding_type Learned", "--positions learned"),
+        ("onmt_train", "#   separate source embeddings"),
+    ],
+)
+def test_rare_values(line: str, text: str) -> None:
+    assert text in converted(line)
+
+
+def test_a_name_with_a_space_and_weights_of_corpora(tmp_path: Path) -> None:
+    path = tmp_path / "my model.yaml"
+    corpora = (
+        "data: {a: {path_src: a.en, path_tgt: a.de, weight: 2}, b: {path_src: b.en, weight: 1}}"
+    )
+    path.write_text(corpora + "\ntrain_steps: 5\nsrc_vocab: v\n", encoding="utf-8")
+    assert "weights of corpora" in converted(str(path))
+
+
 def test_unknown_flags_have_a_line() -> None:
     assert "#   frob 1: not known" in converted("fairseq-train bin --frob 1").splitlines()
 
 
 @pytest.mark.parametrize(
-    "line", ["", "frob", "fairseq-train bin --lr", "fairseq-train '", "no.yaml"]
+    "line",
+    [
+        "",
+        "frob",
+        "fairseq-train bin --lr",
+        "fairseq-train '",
+        "no.yaml",
+        "onmt_train -config no.yaml",
+    ],
 )
 def test_bad_input(line: str, nmt: Nmt) -> None:
     with pytest.raises(UsageError):
