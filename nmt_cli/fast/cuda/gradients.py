@@ -86,7 +86,8 @@ class ReplayedGradients(Gradients):
             if gradient is not None:
                 sums.append(parameter.grad)
                 terms.append(gradient)
-        torch._foreach_add_(sums, terms)  # a few launches
+        if terms:
+            torch._foreach_add_(sums, terms)  # a few launches
         return gradients[len(self.parameters) :]
 
     def finish(self) -> list[Tensor]:
@@ -99,6 +100,9 @@ class ReplayedGradients(Gradients):
     def forget(self) -> None:
         """See `Gradients`."""
         self.replay.captured.clear()
+        # They hold memory of the graphs.
+        self.replay.following = ()
+        self.memories, self.copies, self.of_copies = [], [], ()
 
 
 def replayed_change(

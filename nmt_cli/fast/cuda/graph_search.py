@@ -12,12 +12,12 @@ have no sentence.
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
@@ -79,9 +79,7 @@ class GraphSearch:
     ) -> None:
         self.model, self.otherwise, self.device = model, otherwise, device
         self.searches: dict[Shape, FixedSearch] = {}  # that are not in use
-        self.stream = None  # for what is done beside a search
-        if device.type == "cuda":
-            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = side_stream(device)
 
     def __call__(self, batches: Iterable[Sequence[Any]]) -> Iterator[list[list[Hypothesis]]]:
         """See `Plain.search`."""
@@ -252,7 +250,7 @@ class EncodedBatch:
     ) -> None:
         B, S = source.shape
         source = F.pad(source, (0, COLUMNS - S % COLUMNS), value=PAD)  # so there is a mask
-        self.state = model.start(source, partial(on_device, device=device))
+        self.state = model.start(source, functools.partial(on_device, device=device))
         self.limits = limits
         self.columns = source.size(1)
         self.positions = -(-(max(limits) + 1) // POSITIONS) * POSITIONS
@@ -388,6 +386,8 @@ class FixedSearch(Search):
         for tensor, source in zip(self._tensors(), other._tensors(), strict=True):
             common = [slice(size) for size in map(min, tensor.shape[1:], source.shape[1:])]
             tensor[(slice(count), *common)] = source[(slice(None), *common)][index]
+        # A sentence that is done, which the host does not know yet, may be past its end.
+        self.now.clamp_(max=self.shape.positions - 1)
 
     def _tensors(self) -> list[Tensor]:
         """All tensors of each sentence: [A, ...]."""
@@ -533,6 +533,14 @@ class OnHost:
 def event(device: torch.device) -> Any:
     """Return an event after all that the current stream has to do, or None without streams."""
     return torch.cuda.current_stream().record_event() if device.type == "cuda" else None
+
+
+@functools.cache
+def side_stream(device: torch.device) -> Any:
+    """Return a GPU's only stream beside a search: each keeps memory of its own."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:

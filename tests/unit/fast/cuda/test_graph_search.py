@@ -455,3 +455,16 @@ def test_a_low_type_is_that_of_everything_between(
     assert types.found == {dtype}
     assert log_probabilities.dtype == torch.float32
     assert log_probabilities.exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
+
+
+@pytest.mark.parametrize("limit", [126, 127])
+def test_a_sentence_past_its_end_moves_to_fewer_positions(limit: int) -> None:
+    """The host does not know yet that the shorter ones have reached their limit."""
+    decodable = model()
+    options = SearchSettings(beam=2, min_length=1000)
+    batches = []
+    for seed, limits in enumerate(([limit], [63] * 12, [60] * 8)):
+        batches.append((sources([6] * len(limits), seed), limits, options, None))
+    expected = [beam_search(decodable, *batch) for batch in batches]
+    for outputs, of_batch in zip(search_of(decodable)(batches), expected, strict=True):
+        check(outputs, of_batch)

@@ -121,6 +121,7 @@ def test_replayed_updates_are_those_of_the_trainer(
         {"dropout": 0.3},
         {"precision": "float16"},
         {"freeze": ("decoder",)},
+        {"freeze": ("decoder", "embeddings")},
         {"freeze": ("encoder", "embeddings")},
         {"criterion": "r_drop"},
     ],
