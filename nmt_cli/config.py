@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from nmt_cli import registry
 from nmt_cli.errors import UsageError, near, nearest, shown
 from nmt_cli.files.settings import read_settings
-from nmt_cli.presets import PRESETS
+from nmt_cli.presets import PRESETS, find_preset
 
 DEFAULT_COMPONENTS = {
     "model": "transformer",
@@ -180,7 +180,8 @@ def sections_of_run(
 
 def _preset_settings(preset: Any, training: type[Any], origin: str) -> dict[str, Any]:
     """Return the settings of a preset, each with its section."""
-    if not isinstance(preset, str) or preset not in PRESETS:
+    named = find_preset(preset) if isinstance(preset, str) else None
+    if named is None:
         advice = nearest(str(preset), PRESETS, "`nmt train --list-presets` shows them all.")
         raise UsageError(f"{origin}there is no preset called {shown(preset)}. {advice}")
     # A preset is written for the paper's components. With a section, a setting of them cannot be
@@ -189,7 +190,7 @@ def _preset_settings(preset: Any, training: type[Any], origin: str) -> dict[str,
     for kind, component in DEFAULT_COMPONENTS.items():
         classes[kind] = registry.find(kind, component).config
     settings = {}
-    for name, value in PRESETS[preset].differs.items():
+    for name, value in named.differs.items():
         owners = _owners(name, classes)
         full_name = f"{owners[0]}.{name}" if owners else name
         settings[full_name] = value

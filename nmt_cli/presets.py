@@ -19,6 +19,7 @@ class Preset(NamedTuple):
     about: str
     differs: dict[str, Any]  # settings unlike the base model's
     module: str  # of Python, which registers it
+    aliases: tuple[str, ...] = ()  # its names in other programs
 
 
 PRESETS: dict[str, Preset] = {}
@@ -38,7 +39,7 @@ def preset(name: str, about: str, /, **differs: Any) -> None:
 
 
 def read_presets(module: str, path: str) -> None:
-    """Register the presets in a TOML file, a table for each.
+    """Register the presets in a TOML file, a table for each, which may have `aliases`.
 
     Args:
         path: the file of the `module`, beside the TOML file of the same name.
@@ -49,7 +50,16 @@ def read_presets(module: str, path: str) -> None:
     text = Path(path).with_suffix(".toml").read_text(encoding="utf-8")
     for name, settings in tomllib.loads(text).items():
         about = settings.pop("about")
-        _register(name, Preset(about, settings, module))
+        aliases = settings.pop("aliases", ())
+        _register(name, Preset(about, settings, module, tuple(aliases)))
+
+
+def find_preset(name: str) -> Preset | None:
+    """Return the preset of this name or alias, or None."""
+    for own_name, candidate in PRESETS.items():
+        if name in (own_name, *candidate.aliases):
+            return candidate
+    return None
 
 
 def _register(name: str, new: Preset) -> None:

@@ -66,7 +66,7 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 def show_presets(as_json: bool) -> None:
     if as_json:
         presets = {
-            name: {"about": preset.about, "differs": preset.differs}
+            name: {"about": preset.about, "aliases": preset.aliases, "differs": preset.differs}
             for name, preset in PRESETS.items()
         }
         print(json.dumps(presets, indent=2))
@@ -80,7 +80,8 @@ def show_presets(as_json: bool) -> None:
         break_on_hyphens=False,
     )
     for name, preset in PRESETS.items():
-        print(textwrap.fill(f"{name}: {preset.about}", width, subsequent_indent="  "))
+        names = ", ".join([name, *preset.aliases])
+        print(textwrap.fill(f"{names}: {preset.about}", width, subsequent_indent="  "))
         if preset.differs:
             settings = [f"{key}={value}" for key, value in preset.differs.items()]
             print(indented.fill(" ".join(settings)))

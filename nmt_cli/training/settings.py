@@ -29,7 +29,10 @@ class RunOptions:
         metavar="CHECKPOINT",
     )
     preset: str | None = option(
-        None, "A named model (nmt train --list-presets).", choices=PRESETS, metavar="NAME"
+        None,
+        "A named model (nmt train --list-presets).",
+        metavar="NAME",
+        suggestions=lambda: PRESETS,
     )
     config: Path | None = option(None, "Read settings from a TOML, YAML or JSON file.")
     imports: tuple[str, ...] = import_option()

@@ -50,6 +50,22 @@ def test_two_presets_cannot_share_a_name() -> None:
         preset("mine", "", num_layers=2)
 
 
+def test_the_name_of_another_program(nmt: Nmt) -> None:
+    """fairseq's transformer_iwslt_de_en has 4 heads and a feed-forward layer of 1024."""
+    flags = ("--dry-run", "--json", "--vocab-size", 50, "--preset")
+    code, out, _ = nmt("train", *flags, "transformer_iwslt_de_en")
+    model = json.loads(out)["config"]["model"]
+    assert (code, model["num_heads"], model["d_ff"]) == (0, 4, 1024)
+    assert "iwslt14, transformer_iwslt_de_en: " in nmt("train", "--list-presets")[1]
+    listing = json.loads(nmt("train", "--list-presets", "--json")[1])
+    assert listing["iwslt14"]["aliases"] == ["transformer_iwslt_de_en"]
+
+
+def test_a_name_belongs_to_one_preset() -> None:
+    aliases = [alias for one in PRESETS.values() for alias in one.aliases]
+    assert len({*PRESETS, *aliases}) == len(PRESETS) + len(aliases)
+
+
 @pytest.mark.parametrize("columns", [40, 80])
 def test_the_list_of_presets_cuts_nothing(
     nmt: Nmt, monkeypatch: pytest.MonkeyPatch, columns: int
