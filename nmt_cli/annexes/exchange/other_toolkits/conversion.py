@@ -12,7 +12,13 @@ import shlex
 
 from nmt_cli.annexes.exchange.other_toolkits import fairseq, joeynmt, marian, opennmt
 from nmt_cli.annexes.exchange.other_toolkits.reading import answers_for, read
-from nmt_cli.annexes.exchange.other_toolkits.settings import SWITCH, Conversion, Flags
+from nmt_cli.annexes.exchange.other_toolkits.settings import (
+    SEPARATOR,
+    SWITCH,
+    Conversion,
+    Flags,
+)
+from nmt_cli.errors import UsageError
 
 # Each has functions with the names of our commands.
 _MODULES = {
@@ -35,18 +41,30 @@ _OTHER_VALUES = ("--import", "--init-from", "--batch-growth", "--subwords", "--s
 
 
 def converted(original: str) -> str:
-    """Return the commands of nmt, and comments below them.
+    """Return the commands of nmt for each command in `original`, and comments below them.
 
     Raises:
-        UsageError: the program is not known, or the command line or file cannot be read.
+        UsageError: no program is known, a command line or file cannot be read, or text is prepared
+            without text to train on.
     """
-    conversion = read(original)
+    return "\n".join(map(_converted, read(original)))
+
+
+def _converted(conversion: Conversion) -> str:
     flags_of: dict[str, Flags] = {}
     for command in conversion.program["commands"]:
         conversion.flags = {}
         vars(_MODULES[conversion.program["column"]])[command](conversion)
         if conversion.flags:
             flags_of[command] = conversion.flags
+    if not any(flag.startswith("--train") for flag in flags_of.get("prepare", ["--train"])):
+        del flags_of["prepare"]
+        conversion.missing.append("there is no training text, so nothing is prepared")
+    if not flags_of:
+        raise UsageError(
+            f"{conversion.called}: there is no training text, which `nmt prepare` needs. "
+            "`nmt translate` takes other text as it is"
+        )
     _from_tables(conversion, flags_of)
     if "train" in flags_of:
         flags_of["train"].setdefault("--max-steps", _NO_LIMIT)
@@ -64,9 +82,10 @@ def _from_tables(of: Conversion, flags_of: dict[str, Flags]) -> None:
         value = of.settings[name]
         written = f"{name} {value}".removesuffix(f" {SWITCH}")
         note = notes.get(f"{name} {value}", notes.get(name))
-        if note and value not in ("false", "0", "0.0"):
+        is_off = value in ("", "false", "-1", "0", "0.0")
+        if note and not is_off:
             of.differences.append(f"{written}: {note}")
-        if name in of.used or value in ("false", "-1"):
+        if name in of.used or value in ("", "false", "-1"):
             continue
         answers = [(command, table[name]) for command, table in tables.items() if name in table]
         flags = [answer for answer in answers if _is_flag(answer[1])]
@@ -76,15 +95,17 @@ def _from_tables(of: Conversion, flags_of: dict[str, Flags]) -> None:
                 _take_over(of, flags_of[command], name, flag)
         elif not answers:
             of.missing.append(f"{written}: not known")
-        elif not any(answer.startswith("nothing") for _, answer in answers):
+        elif not is_off and not any(answer.startswith("nothing") for _, answer in answers):
             answer = answers[0][1]
             remarks = of.missing if answer.startswith("no counterpart") else of.differences
             remarks.append(f"{written}: {answer}".replace(": no counterpart", ""))
 
 
 def _take_over(of: Conversion, flags: Flags, name: str, flag: str) -> None:
-    value = of.settings[name]
+    value = of.settings[name].replace(SEPARATOR, " ")
     ours = None if flag in _SWITCHES else value
+    if value == "0" and flag in ("--max-steps", "--max-epochs"):  # no limit
+        return
     if flag == "--device" or flags.setdefault(flag, ours) == ours:
         return
     if name in of.absent:
@@ -125,7 +146,7 @@ def _comments(of: Conversion) -> list[str]:
     for title, remarks in (
         ("Differs in meaning:", of.differences),
         ("No counterpart:", of.missing),
-        (f"Not given, defaults of {of.program['words'][0]}:", defaults),
+        (f"Not given, defaults of {of.called}:", defaults),
     ):
         if remarks:
             lines.append(f"# {title}")
@@ -134,7 +155,9 @@ def _comments(of: Conversion) -> list[str]:
 
 
 def quoted(word: str) -> str:
-    """Return a word for a shell. Variables such as $DATA stay variables, commands do not."""
+    """Return a word for a shell. $DATA stays a variable and ~/ the home, commands do not."""
+    if word.startswith("~/"):
+        return "~/" + quoted(word[2:])
     if "$" in word and _WITH_VARIABLES.fullmatch(word):
         return f'"{word}"'
     return shlex.quote(word)

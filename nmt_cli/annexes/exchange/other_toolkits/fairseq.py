@@ -7,7 +7,7 @@ from nmt_cli.annexes.exchange.other_toolkits.settings import UNCHANGED, Conversi
 
 def prepare(of: Conversion) -> None:
     of.flags |= UNCHANGED
-    of.split_text()
+    of.split_text(of.take("nwordstgt", "nwordssrc"))
     if not of.is_on("joined-dictionary"):
         of.flags["--separate-vocabularies"] = None
     for part in ("train", "valid", "test"):
@@ -37,7 +37,8 @@ def train(of: Conversion) -> None:
         of.settings["label-smoothing"] = "0"
     elif criterion != "label_smoothed_cross_entropy":
         of.missing.append(f"criterion {criterion}")
-    of.best_and_patience(of.take("best-checkpoint-metric"), "patience")
+    of.activation("activation-fn")
+    of.best_and_patience(of.words("best-checkpoint-metric"), "patience")
 
 
 def _batches(of: Conversion) -> None:
@@ -67,5 +68,5 @@ def translate(of: Conversion) -> None:
     if of.is_on("unnormalized"):
         of.settings["lenpen"] = "0"
     of.flags["--alpha"] = of.take("lenpen")
-    if of.take("gen-subset") == "test":
+    if of.take("gen-subset") in ("", "test") and "interactive" not in of.called:
         of.flags["--test"] = None

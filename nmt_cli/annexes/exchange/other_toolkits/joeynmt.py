@@ -26,7 +26,7 @@ def prepare(of: Conversion) -> None:
 
 def _subwords(of: Conversion) -> None:
     level = of.take("level", "src.level")
-    limit = of.take("voc-limit", "src.voc-limit")
+    limit = of.take("voc-limit", "src.voc-limit", "src-voc-limit", "trg-voc-limit")
     if level == "char":
         of.flags["--subwords"] = "character"
     elif level == "bpe" and "src.lang" in of.settings:  # version 1 reads text that is split
@@ -34,8 +34,7 @@ def _subwords(of: Conversion) -> None:
         of.flags["--vocab-size"] = limit or "32000"
         of.differences.append("the subwords are learned anew here")
     else:
-        of.split_text()
-        of.flags |= {"--vocab-size": limit} if limit else {}
+        of.split_text(limit)
 
 
 def train(of: Conversion) -> None:
@@ -49,8 +48,17 @@ def train(of: Conversion) -> None:
     if not of.is_on("encoder.embeddings.scale"):
         of.missing.append("embeddings that are not multiplied by sqrt(d_model)")
     of.output_matrix(of.is_on("tied-softmax"))
+    of.activation("encoder.activation", "decoder.activation")
+    dropout = of.take("encoder.embeddings.dropout")
+    if dropout not in ("", of.settings["encoder.dropout"]):
+        of.differences.append(
+            f"encoder.embeddings.dropout {dropout}: embeddings have --dropout here"
+        )
     of.clipping("clip-grad-norm", of.take("normalization").replace("batch", "sentences"))
-    of.best_and_patience(of.take("early-stopping-metric"), "")
+    metrics = of.words("early-stopping-metric")
+    if metrics == ["eval_metric"]:  # of version 1
+        metrics = of.words("eval-metric")
+    of.best_and_patience(metrics, "")
 
 
 def _schedule(of: Conversion) -> None:

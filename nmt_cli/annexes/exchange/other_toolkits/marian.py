@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-from nmt_cli.annexes.exchange.other_toolkits.settings import NUMBER, UNCHANGED, Conversion
+from nmt_cli.annexes.exchange.other_toolkits.settings import (
+    NUMBER,
+    SEPARATOR,
+    UNCHANGED,
+    Conversion,
+)
 
 # What a loss is divided by.
 _ADAM = ("0.9", "0.999", "1e-8")  # what is not given of optimizer-params
@@ -13,15 +18,20 @@ _DIVISORS = {"ce-mean-words": "tokens", "ce-mean": "sentences", "ce-sum": "nothi
 
 def prepare(of: Conversion) -> None:
     for part in ("train", "valid"):
-        files = of.take(f"{part}-sets").split()
-        of.text(part, [(files[0], files[-1])] if files else [])
+        files = of.words(f"{part}-sets")
+        if of.is_on("tsv"):
+            of.flags |= {f"--{part}": ["-" if name == "stdin" else name for name in files]}
+        else:
+            of.text(part, [(files[0], files[-1])] if files else [])
+        if len(files) > 2:
+            of.missing.append(f"{part}-sets: a source beside {files[0]}")
     of.flags |= UNCHANGED | {"--max-words": of.take("max-length"), "--out": "DATA"}
-    vocabularies = of.take("vocabs").split()
+    vocabularies = of.words("vocabs")
+    size = of.take("dim-vocabs").rpartition(SEPARATOR)[2]
     if vocabularies and vocabularies[-1].endswith(".spm"):
-        size = of.take("dim-vocabs").rpartition(" ")[2]
         of.flags |= {"--subwords": "unigram", "--vocab-size": size.lstrip("0") or "32000"}
     else:
-        of.split_text()
+        of.split_text(size)
     if len({*vocabularies}) != 1 and not of.is_on("tied-embeddings-all"):
         of.flags["--separate-vocabularies"] = None
 
@@ -30,7 +40,7 @@ def train(of: Conversion) -> None:
     of.flags["DATA"] = None
     if not of.is_on("transformer-no-bias"):
         of.flags["--attention-biases"] = None
-    of.precision()
+    of.precision(of.take("precision").partition(SEPARATOR)[0])
     _batches(of)
     _optimizer(of)
     _schedule(of)
@@ -40,7 +50,10 @@ def train(of: Conversion) -> None:
     if not of.is_on("output-omit-bias"):
         of.flags["--output-bias"] = None
     of.output_matrix(any([of.is_on("tied-embeddings"), of.is_on("tied-embeddings-all")]))
-    of.best_and_patience(of.take("valid-metrics").partition(" ")[0], "early-stopping")
+    of.activation("transformer-ffn-activation")
+    of.best_and_patience(of.words("valid-metrics"), "early-stopping")
+    if of.take("model"):
+        of.flags["--out"] = of.settings["model"].removesuffix(".npz")
 
 
 def _batches(of: Conversion) -> None:
@@ -73,7 +86,7 @@ def _schedule(of: Conversion) -> None:
     longest = max(warmup, decay)
     if decay:
         highest *= (decay / longest) ** 0.5
-        if " " in of.settings["lr-decay-inv-sqrt"]:
+        if len(of.words("lr-decay-inv-sqrt")) > 1:
             of.differences.append("lr-decay-inv-sqrt: the decay has a start of its own there")
         elif decay != warmup:
             of.differences.append(
@@ -96,7 +109,7 @@ def _periods(of: Conversion) -> None:
 
 def _updates(of: Conversion, name: str) -> int | None:
     """Return one of Marian's periods in updates, such as 100Ku."""
-    value = of.take(name).partition(" ")[0]
+    value = of.take(name).partition(SEPARATOR)[0]
     period = re.fullmatch(r"(\d*)([KMG]?)u?|0e", value, re.IGNORECASE)
     if period is None:
         of.missing.append(f"{name} {value}: not in updates")
@@ -106,6 +119,8 @@ def _updates(of: Conversion, name: str) -> int | None:
 
 
 def translate(of: Conversion) -> None:
-    models = (of.take("models", "m") if "decoder" in of.program["words"][0] else "") or "RUN"
-    of.flags |= dict.fromkeys(models.split())
+    models = of.words("models", "m") if "decode" in of.called else []
+    of.flags |= dict.fromkeys(models or ["RUN"])
     of.flags |= {"--beam": of.take("beam-size"), "--alpha": of.take("normalize")}
+    if of.is_on("n-best"):
+        of.flags["--nbest"] = of.settings["beam-size"]

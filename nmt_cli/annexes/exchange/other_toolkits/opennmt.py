@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nmt_cli.annexes.exchange.other_toolkits.settings import (
     NUMBER,
     UNCHANGED,
@@ -9,6 +11,7 @@ from nmt_cli.annexes.exchange.other_toolkits.settings import (
     Settings,
     short,
 )
+from nmt_cli.files.text import count_lines
 
 # Transforms that make subwords, and what does it here.
 _SUBWORDS = {"sentencepiece": "unigram", "bpe": "bpe", "onmt_tokenize": "bpe"}
@@ -27,10 +30,8 @@ def prepare(of: Conversion) -> None:
     for corpus in corpora.values():
         transforms += corpus.get("transforms", "").split()
     valid = corpora.pop("valid", None)
-    of.text("train", [_files(of, corpus) for corpus in corpora.values()])
+    of.text("train", _weighted(of, corpora))
     of.text("valid", [_files(of, valid)] if valid else [])
-    if len({corpus.get("weight", "1") for corpus in corpora.values()}) > 1:
-        of.missing.append("weights of corpora: nmt train 'DATA*3' weights prepared data")
     of.flags |= UNCHANGED | {"--out": of.take("save-data") or "DATA"}
     _subwords(of, transforms)
     if "filtertoolong" in transforms:
@@ -63,6 +64,34 @@ def _files(of: Conversion, corpus: Settings) -> tuple[str, str]:
     return corpus.get("path-src", "SOURCE"), target
 
 
+def _weighted(of: Conversion, corpora: dict[str, Settings]) -> list[tuple[str, str]]:
+    """Return the files of each corpus, with weights that give it the share that it has there.
+
+    `weight` pairs of each corpus are drawn in turn there, whatever their sizes.
+    """
+    pairs = [_files(of, corpus) for corpus in corpora.values()]
+    if len(pairs) < 2:
+        return pairs
+    if not all(Path(source).is_file() for source, _ in pairs):
+        weights = ", ".join(f"{name} {value.get('weight', 1)}" for name, value in corpora.items())
+        of.differences.append(
+            f"{weights}: pairs drawn in turn there, whatever the sizes; here FILE*X in "
+            "--train-target repeats pairs, with X = weight / size of the corpus"
+        )
+        return pairs
+    sizes = [max(count_lines(Path(source)), 1) for source, _ in pairs]
+    shares = [
+        float(corpus.get("weight", 1)) / size
+        for corpus, size in zip(corpora.values(), sizes, strict=True)
+    ]
+    largest = shares[sizes.index(max(sizes))]
+    of.differences.append("an epoch has the largest corpus once, and the others by their weights")
+    return [
+        (source, f"{target}*{short(share / largest)}")
+        for (source, target), share in zip(pairs, shares, strict=True)
+    ]
+
+
 def _subwords(of: Conversion, transforms: list[str]) -> None:
     size = of.take("src-vocab-size")
     kinds = [_SUBWORDS[name] for name in transforms if name in _SUBWORDS]
@@ -70,7 +99,7 @@ def _subwords(of: Conversion, transforms: list[str]) -> None:
         of.flags |= {"--subwords": kinds[0], "--vocab-size": size}
         of.differences.append("the subwords are learned anew here, of the text as it is")
     else:
-        of.split_text()
+        of.split_text(size)
     for name in transforms:
         if name not in (*_SUBWORDS, "filtertoolong", "prefix"):
             of.missing.append(f"transform {name}")
@@ -96,13 +125,14 @@ def train(of: Conversion) -> None:
     if is_old or of.is_on("add-qkvbias"):
         of.flags["--attention-biases"] = None
     _positions(of)
+    _feed_forward(of, is_old)
     if not of.is_on("share-embeddings"):
         of.differences.append("separate source embeddings: nmt prepare --separate-vocabularies")
     of.output_matrix(of.is_on("share-decoder-embeddings"))
     of.differences.append("the encoder does not see the end of the source there")
     of.precision(of.take("compute-dtype", "model-dtype"))
     of.average(of.number("average-decay"))
-    of.best_and_patience("", "early-stopping")
+    of.best_and_patience([], "early-stopping")
 
 
 def _schedule(of: Conversion) -> None:
@@ -124,6 +154,20 @@ def _schedule(of: Conversion) -> None:
             of.missing.append(f"rates fall by steps from update {short(start)} on there")
 
 
+def _feed_forward(of: Conversion, is_old: bool) -> None:
+    names = ("pos-ffn-activation-fn", "mlp-activation-fn")
+    kind = of.take(*names)
+    of.activation(*names)
+    has_biases = is_old or of.is_on("add-ffnbias")
+    # OpenNMT-py's silu is eole's gated-silu.
+    if kind.startswith("gated-") or (kind == "silu" and of.called.startswith("onmt")):
+        of.flags["--gated-feed-forward"] = None
+        if has_biases:
+            of.missing.append("biases of gated feed-forward layers")
+    elif not has_biases:
+        of.differences.append("feed-forward layers have no biases there without add_ffnbias")
+
+
 def _positions(of: Conversion) -> None:
     kind = of.take("position-encoding-type").lower()
     relative = of.number("max-relative-positions")
@@ -141,7 +185,7 @@ def _positions(of: Conversion) -> None:
 
 
 def translate(of: Conversion) -> None:
-    of.flags |= dict.fromkeys((of.take("model", "models", "model-path") or "RUN").split())
+    of.flags |= dict.fromkeys(of.words("model", "models", "model-path") or ["RUN"])
     of.flags["--alpha"] = of.take("alpha")
     if of.take("length-penalty") == "none":
         of.flags["--alpha"] = "0"

@@ -10,6 +10,7 @@ from typing import Any
 from nmt_cli.annexes.exchange.other_toolkits.flags import answers_of
 from nmt_cli.annexes.exchange.other_toolkits.settings import (
     NUMBER,
+    SEPARATOR,
     SWITCH,
     Conversion,
     Settings,
@@ -19,65 +20,90 @@ from nmt_cli.files.settings import read_settings
 
 Program = dict[str, Any]
 PROGRAMS: dict[str, Program] = read_settings(Path(__file__).parent / "programs.toml")
-# Of a shell, after the command.
-_ENDS = re.compile(r"\d?>.*|&.*|\||\|\||;|<.*|2>&1")
 _BRACES = re.compile(r"(.+)\{([^{},]+),([^{},]+)\}(.*)")
 _FILES = (".yaml", ".yml")
+_OPERATORS = ";&|<>\n"  # of a shell
 
 
-def read(original: str) -> Conversion:
-    """Return the settings of a command line or of a YAML file.
+def read(original: str) -> list[Conversion]:
+    """Return the settings of a YAML file, or of each command of a known program in a script.
 
     Raises:
-        UsageError: the program is not known, or the command line or file cannot be read.
+        UsageError: no program is known, or a command line or file cannot be read.
     """
     if original.endswith(_FILES) and (len(original.split()) == 1 or Path(original).is_file()):
         content = read_settings(Path(original))
         program = _program_of_file(content, original)
-        return Conversion(program, _settings(content, program), [])
-    return _of_words(_words(original))
+        return [Conversion(program, program["words"][0], _settings(content, program), [])]
+    devices = _devices(original)
+    calls = [_of_words(words, devices) for words in _commands(original)]
+    conversions = [call for call in calls if call is not None]
+    if conversions:
+        # A program without settings may be a path, as in `mkdir marian`.
+        return [call for call in conversions if call.given] or conversions[:1]
+    known = ", ".join(sorted(program["words"][0] for program in PROGRAMS.values()))
+    raise UsageError(f"no known program in {shown(original)}; known are {known}")
 
 
-def _words(original: str) -> list[str]:
+def _commands(script: str) -> list[list[str]]:
+    """Return the words of each command in a text of a shell, without redirections."""
+    script = re.sub(r"^\s*#.*", "", script, flags=re.MULTILINE)
+    script = re.sub(r"(?<=\s)\d(?=[<>])", "", script.replace("\\\n", " "))  # of 2>&1
+    lexer = shlex.shlex(script, posix=True, punctuation_chars=_OPERATORS)
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    commands: list[list[str]] = [[]]
     try:
-        words = shlex.split(original.replace("\\\n", " "))
+        for word in lexer:
+            if not word or word.strip(_OPERATORS):
+                commands[-1].append(word)
+            elif "<" in word or ">" in word:
+                next(lexer, "")
+            else:
+                commands.append([])
     except ValueError as error:
         raise UsageError(f"the command line cannot be read: {error}") from error
-    for position, word in enumerate(words):
-        if _ENDS.fullmatch(word):
-            return words[:position]
-    return words
+    return commands
 
 
-def _of_words(words: list[str]) -> Conversion:
-    """Return the settings of a command line, and of the files that it names."""
-    devices = None
-    for position, word in enumerate(words):
-        if word.startswith("CUDA_VISIBLE_DEVICES="):
-            devices = len(word.split(","))
+def _devices(script: str) -> int | None:
+    """Return the number of GPUs that a text of a shell names, or None."""
+    visible = re.search(r"CUDA_VISIBLE_DEVICES=[\"']?(\d+(?:,\d+)*)\b", script)
+    processes = re.search(r"--nproc[-_]per[-_]node[= ](\d+)\b", script)
+    if processes:
+        return int(processes[1])
+    return len(visible[1].split(",")) if visible else None
+
+
+def _of_words(words: list[str], devices: int | None) -> Conversion | None:
+    """Return the settings of a command line and of its files, or None if it calls no program."""
+    for position in range(len(words)):
         for program in PROGRAMS.values():
-            if not _calls(program, words[position : position + 2]):
+            called = _called(program, words[position : position + 2])
+            if not called:
                 continue
             given, positional = _flags(program, words[position + 1 :])
             missing = []
-            named = " ".join([given.pop("config", ""), given.pop("c", ""), *positional])
-            for path in map(Path, named.split()):
+            files = [given.pop("config", ""), given.pop("c", "")]
+            named = SEPARATOR.join([*files, *positional]).split(SEPARATOR)
+            for path in map(Path, filter(None, named)):
                 if path.is_file():
                     given = _settings(read_settings(path), program) | given
                 elif path.suffix in _FILES and "train" in program["commands"]:
                     raise UsageError(f"{path}: no such file: its settings would be defaults")
                 elif path.suffix in _FILES:
                     missing.append(f"{path}: no such file")
-            return Conversion(program, given, positional, devices, missing=missing)
-    known = ", ".join(sorted(program["words"][0] for program in PROGRAMS.values()))
-    raise UsageError(f"no known program in {shown(' '.join(words))}; known are {known}")
+            return Conversion(program, called, given, positional, devices, missing=missing)
+    return None
 
 
-def _calls(program: Program, words: list[str]) -> bool:
-    """Return whether a path and a word call a program, whose name may be two words."""
+def _called(program: Program, words: list[str]) -> str:
+    """Return the name by which a path and a word call a program, which may be two words, or ""."""
     path, *rest = words
-    command = Path(path).name
-    return any(name in (path, command, " ".join([command, *rest])) for name in program["words"])
+    command = Path(path).name.removesuffix(")")  # of $(which fairseq-train)
+    names = (path, command, " ".join([command, *rest]))
+    return next((name for name in program["words"] if name in names), "")
 
 
 def answers_for(program: Program, command: str) -> dict[str, str]:
@@ -86,9 +112,14 @@ def answers_for(program: Program, command: str) -> dict[str, str]:
     return answers_of(command, program["column"]) | answers
 
 
-def _answered(program: Program) -> set[str]:
-    """Return the settings that have an answer."""
-    return {name for command in program["commands"] for name in answers_for(program, command)}
+def _need_value(program: Program) -> set[str]:
+    """Return the settings that are flags of ours with a value."""
+    return {
+        name
+        for command in program["commands"]
+        for name, answer in answers_for(program, command).items()
+        if answer.startswith("--") and name not in program["implied"]
+    }
 
 
 def _flags(program: Program, words: list[str]) -> tuple[Settings, list[str]]:
@@ -97,7 +128,6 @@ def _flags(program: Program, words: list[str]) -> tuple[Settings, list[str]]:
     Raises:
         UsageError: a flag that needs a value has none.
     """
-    answered = _answered(program)
     switches = program["switches"].split()
     given: dict[str, list[str]] = {}
     positional: list[str] = []
@@ -119,13 +149,12 @@ def _flags(program: Program, words: list[str]) -> tuple[Settings, list[str]]:
                 values.append(SWITCH)
             if values:
                 values = positional
+    need_value = _need_value(program)
     for name, values in given.items():
-        if not values:
-            implied = program["implied"].get(name)
-            if implied is None and name in answered:
-                raise UsageError(f"{program['words'][0]}: {name} has no value")
-            values.append(implied or SWITCH)
-    return {name: " ".join(values) for name, values in given.items()}, positional
+        if not values and name in need_value:
+            raise UsageError(f"{program['words'][0]}: {name} has no value")
+        values += [] if values else [SWITCH]
+    return {name: SEPARATOR.join(values) for name, values in given.items()}, positional
 
 
 def _expanded(word: str) -> list[str]:
@@ -152,10 +181,16 @@ def _settings(content: dict[str, Any], program: Program) -> Settings:
             prefix = "" if name in program.get("sections", []) else f"{plain}."
             for inner, text in _settings(value, program).items():
                 settings[prefix + inner] = text
-        elif isinstance(value, list):
-            settings[plain] = " ".join(map(str, value))
-        elif isinstance(value, bool):
-            settings[plain] = str(value).lower()
         elif value is not None:
-            settings[plain] = str(value)
+            settings[plain] = _text(value)
     return settings
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return SEPARATOR.join(map(_text, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():  # such as 2e5
+        return str(int(value))
+    return str(value)

@@ -12,10 +12,21 @@ Settings = dict[str, str]
 Flags = dict[str, str | list[str] | None]  # of ours; a list is a repeated flag, None a switch
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 SWITCH = "true"
+SEPARATOR = "\n"  # of the values of a list, which may be paths with spaces
 # A part of a file's name, such as en in corpus.en.gz.
 _LANGUAGE = re.compile(
     r"(?!(bpe|spm|tok|tsv|txt|gz|xz|src|tgt|trg|raw|dev|tst|tc|lc)$)[a-z]{2,3}(_\w+)?|\$.*"
 )
+# Of ours by the other programs' names.
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_accurate": "gelu",
+    "gelu_fast": "gelu",
+    "silu": "swish",
+    "swish": "swish",
+    "relu_squared": "squared_relu",
+}
+_METRICS = {"bleu": "bleu", "translation": "bleu", "chrf": "chrf"}
 # The text of other programs is neither changed nor filtered.
 UNCHANGED: Flags = {
     "--max-words": "0",
@@ -31,6 +42,7 @@ class Conversion:
     """The settings of a program, and what became of them."""
 
     program: dict[str, Any]
+    called: str  # the program's name in the command line
     given: Settings
     positional: list[str]
     devices: int | None = None  # None: not known
@@ -50,13 +62,23 @@ class Conversion:
         chosen = self.given.keys() | architectures.get(name, {}).keys()
         self.absent = [name for name in self.settings if name not in chosen]
         self.settings |= self.given
+        for name, value in self.program["implied"].items():
+            if self.settings.get(name) == SWITCH:
+                self.settings[name] = value
         ignored = re.compile(self.program.get("ignored", ""))
-        self.used |= {name for name in self.settings if ignored.fullmatch(name)}
+        for name, value in self.settings.items():
+            if ignored.fullmatch(name) or ignored.fullmatch(f"{name} {value}"):
+                self.used.add(name)
 
     def take(self, *names: str) -> str:
         """Return the first of these settings that has a value, and mark them as converted."""
         self.used |= {*names}
         return next((self.settings[name] for name in names if self.settings.get(name)), "")
+
+    def words(self, *names: str) -> list[str]:
+        """Return the values of the first of these settings that has some."""
+        value = self.take(*names)
+        return value.split(SEPARATOR) if value else []
 
     def is_on(self, name: str) -> bool:
         return self.take(name).lower() in (SWITCH, "1")
@@ -112,10 +134,10 @@ class Conversion:
             self.flags["--peak-learning-rate"] = short(highest)
 
     def precision(self, kind: str = "") -> None:
-        """Write the precision of a `kind` such as bf16, or of the switches."""
+        """Write the precision of a `kind` such as bf16 or float16, or of the switches."""
         self.flags["--precision"] = "float32"
         for half, name in (("bf16", "bfloat16"), ("fp16", "float16")):
-            if self.is_on(half) or half == kind:
+            if self.is_on(half) or kind in (half, name):
                 self.flags["--precision"] = name
 
     def average(self, weight: float) -> None:
@@ -123,11 +145,19 @@ class Conversion:
         if weight:
             self.flags["--ema-decay"] = short(1 - weight)
 
-    def best_and_patience(self, metric: str, patience: str) -> None:
-        if metric.startswith(("bleu", "translation")):
-            self.flags["--best-by"] = "bleu"
-        elif metric == "chrf":
-            self.flags["--best-by"] = "chrf"
+    def activation(self, *names: str) -> None:
+        value = self.take(*names).removeprefix("gated-")
+        ours = _ACTIVATIONS.get(value, value)
+        if ours in (*_ACTIVATIONS.values(), "relu"):
+            self.flags["--activation"] = ours
+        elif ours:
+            self.missing.append(f"activation {value}: relu is written")
+
+    def best_and_patience(self, metrics: Sequence[str], patience: str) -> None:
+        """Write the metrics of validations, of which the first one chooses the best checkpoint."""
+        ours = [_METRICS.get(metric.partition("-")[0], "loss") for metric in metrics]
+        if {*ours} - {"loss"}:
+            self.flags["--best-by"] = ",".join(dict.fromkeys(ours))
         validations = self.number(patience)
         if validations > 0:
             self.flags["--patience"] = short(validations)
@@ -151,12 +181,14 @@ class Conversion:
         self.differences.append(f"--{side}-lang: {path} does not name the language")
         return side
 
-    def split_text(self) -> None:
-        """Write that text is split into subwords already."""
-        self.flags |= {"--subwords": "none", "--vocab-size": "1000000", "--normalization": "none"}
+    def split_text(self, size: str) -> None:
+        """Write that text is split into subwords already, with a vocabulary of this size."""
+        if size in ("", "0", "-1"):
+            size = "1000000"
+        self.flags |= {"--subwords": "none", "--vocab-size": size, "--normalization": "none"}
         self.differences.append(
             "the text is split already there, so outputs stay split; with raw text, leave out "
-            "--subwords none, --normalization none and --vocab-size 1000000"
+            f"--subwords none, --normalization none and --vocab-size {size}"
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from nmt_cli.annexes.exchange.other_toolkits.conversion import converted, quoted
 from nmt_cli.cli import application
 from nmt_cli.errors import UsageError
+from nmt_cli.files.text import weighted
 from nmt_cli.metrics.bleu import check_metric
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -181,7 +184,7 @@ def test_joeynmt_text_and_search(tmp_path: Path) -> None:
     assert "--train t/train --valid t/dev " in prepare
     assert "--subwords none " in prepare
     assert "--lowercase --separate-vocabularies" in prepare
-    assert translate == "nmt translate RUN --alpha 1.0 --beam 5"
+    assert translate == "nmt translate RUN --alpha 1 --beam 5"
 
 
 @pytest.mark.parametrize(
@@ -372,13 +375,244 @@ def test_rare_values(line: str, text: str) -> None:
     assert text in converted(line)
 
 
-def test_a_name_with_a_space_and_weights_of_corpora(tmp_path: Path) -> None:
+WEIGHTED = """
+data:
+    a: {path_src: DIR/a.en, path_tgt: DIR/a.de, weight: 2}
+    b: {path_src: DIR/b.en, path_tgt: DIR/b.de}
+train_steps: 2e5
+src_vocab: v
+"""
+
+
+def test_weights_of_corpora_with_sizes_that_are_not_known(tmp_path: Path) -> None:
     path = tmp_path / "my model.yaml"
-    corpora = (
-        "data: {a: {path_src: a.en, path_tgt: a.de, weight: 2}, b: {path_src: b.en, weight: 1}}"
-    )
-    path.write_text(corpora + "\ntrain_steps: 5\nsrc_vocab: v\n", encoding="utf-8")
-    assert "weights of corpora" in converted(str(path))
+    path.write_text(WEIGHTED, encoding="utf-8")
+    text = converted(str(path))
+    assert "--train-target DIR/a.de --train-target DIR/b.de " in text
+    assert "a 2, b 1: pairs drawn in turn there" in text
+
+
+def test_the_share_of_a_corpus_in_an_epoch(tmp_path: Path) -> None:
+    """Two pairs of `a` are drawn with one of `b` there, whatever their sizes."""
+    sizes = {"a": 10, "b": 40}
+    for name, size in sizes.items():
+        (tmp_path / f"{name}.en").write_text("line\n" * size, encoding="utf-8")
+    text = converted(written(tmp_path, WEIGHTED.replace("DIR", str(tmp_path))))
+    words = shlex.split(commands(text)[0])
+    places = [words[i + 1] for i, word in enumerate(words) if word == "--train-target"]
+    weights = {Path(path).stem: weight for path, weight in map(weighted, places)}
+    assert weights["a"] * sizes["a"] == 2 * weights["b"] * sizes["b"]
+
+
+def test_a_whole_number_in_scientific_notation(tmp_path: Path) -> None:
+    values = parsed(commands(converted(written(tmp_path, WEIGHTED)))[1])
+    assert values["max_steps"] == 200_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "activation", "gated"),
+    [
+        ("model: {mlp_activation_fn: gated-silu}", "swish", True),
+        ("model: {mlp_activation_fn: gated-gelu}", "gelu", True),
+        ("model: {mlp_activation_fn: silu}", "swish", False),
+        ("model: {mlp_activation_fn: relu}", "relu", False),
+        ("pos_ffn_activation_fn: silu\nsave_model: m\ntrain_steps: 1", "swish", True),
+        ("pos_ffn_activation_fn: gated-gelu\nsave_model: m\ntrain_steps: 1", "gelu", True),
+        ("pos_ffn_activation_fn: gelu\nsave_model: m\ntrain_steps: 1", "gelu", False),
+    ],
+)
+def test_feed_forward_layers_of_opennmt(
+    tmp_path: Path, settings: str, activation: str, gated: bool
+) -> None:
+    content = f"data: {{c: {{path_src: a.en, path_tgt: a.de}}}}\n{settings}\n"
+    if settings.startswith("model"):
+        content += "training: {train_steps: 5}\nsrc_vocab: v\n"
+    text = converted(written(tmp_path, content))
+    values = parsed(commands(text)[1])
+    assert (values["activation"], bool(values["gated_feed_forward"])) == (activation, gated)
+    assert ("no biases there" in text) == (not gated)
+
+
+def test_biases_of_gated_layers_are_lost() -> None:
+    line = "onmt_train -pos_ffn_activation_fn gated-gelu -add_ffnbias"
+    assert "#   biases of gated feed-forward layers" in converted(line).splitlines()
+
+
+@pytest.mark.parametrize(
+    "line", ["fairseq-train bin --activation-fn tanh", f"{MARIAN} --transformer-ffn-activation x"]
+)
+def test_an_activation_that_is_not_known_here(line: str) -> None:
+    text = converted(line)
+    assert "--activation " not in text
+    assert ": relu is written" in text
+
+
+PATHS = st.text("ab $'\"*?;&|<>(){}#~/\\.", min_size=1)
+
+
+@given(PATHS, PATHS)
+def test_a_shell_reads_the_paths_of_a_list_back(source: str, target: str) -> None:
+    with TemporaryDirectory() as folder:
+        content = f"type: transformer\ntrain-sets: {json.dumps([source, target])}\n"
+        words = shlex.split(commands(converted(written(Path(folder), content)))[0])
+    assert words[words.index("--train-source") + 1] == source
+    assert words[words.index("--train-target") + 1] == target
+
+
+@given(PATHS)
+def test_a_shell_reads_a_path_back(path: str) -> None:
+    with TemporaryDirectory() as folder:
+        content = f"data: {{c: {{path_src: {json.dumps(path)}, path_tgt: t}}}}\nsrc_vocab: v\n"
+        words = shlex.split(commands(converted(written(Path(folder), content)))[0])
+    assert words[words.index("--train-source") + 1] == path
+
+
+def test_paths_with_spaces_in_a_command_line() -> None:
+    line = "marian-decoder -m 'my models/a.npz' b.npz -i 'my text.en'"
+    words = shlex.split(commands(converted(line))[0])
+    assert words[2:4] == ["my models/a.npz", "b.npz"]
+    assert words[words.index("--input") + 1] == "my text.en"
+    assert "--out ~/'my run' " in converted("fairseq-train bin --save-dir '~/my run'")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "data: {valid: {path_src: v.en, path_tgt: v.de}}\nsave_model: m\ntrain_steps: 5",
+        "src_vocab: vocab.src\ntgt_vocab: vocab.tgt\nsrc_vocab_size: 8000",
+        "type: transformer\ndim-emb: 256\nvalid-sets: [v.en, v.de]",
+    ],
+)
+def test_settings_without_text_to_train_on(tmp_path: Path, content: str) -> None:
+    text = converted(written(tmp_path, content))
+    assert commands(text)[0].startswith("nmt train DATA ")
+
+
+@pytest.mark.parametrize(
+    "line", ["fairseq-preprocess -s en -t de --testpref t", "onmt_build_vocab -src_vocab v"]
+)
+def test_text_is_not_prepared_without_text_to_train_on(line: str) -> None:
+    with pytest.raises(UsageError, match=f"^{line.split()[0]}: there is no training text"):
+        converted(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "onmt_translate -model a.pt -src s",
+        "marian-decoder -m a.npz",
+        "marian-decoder --models a.npz b.npz",
+        "fairseq-interactive bin --path a.pt",
+    ],
+)
+def test_models_of_other_programs_are_imported_first(line: str) -> None:
+    assert "`nmt import` makes one of a model of " in converted(line)
+
+
+SCRIPT = """#!/bin/bash
+# fairseq-train bin --arch none
+export CUDA_VISIBLE_DEVICES=0,1
+if [ ! -e $FAIRSEQ/train.py ]; then mkdir marian; exit 1; fi
+fairseq-preprocess -s en -t de --trainpref a --nwordstgt 8000 --destdir bin > log
+OMP_NUM_THREADS=1 fairseq-train bin \\
+    --arch transformer --max-tokens 1000 2>&1 --patience 3 | tee train.log
+cat b | fairseq-interactive bin --path a.pt < b > c
+"""
+
+
+def test_a_script() -> None:
+    lines = converted(SCRIPT).splitlines()
+    prepare, train, translate = [line for line in lines if not line.startswith("#")]
+    assert "--vocab-size 8000 " in prepare
+    assert "--batch-tokens 2000 " in train
+    assert "--patience 3 " in train
+    assert translate == "nmt translate a.pt --alpha 1 --beam 5"
+
+
+def test_processes_of_a_launcher() -> None:
+    launcher = "python -m torch.distributed.launch --nproc_per_node=8 $(which fairseq-train) bin"
+    assert "--batch-tokens 800 " in converted(f"{launcher} --max-tokens 100")
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("fairseq-train bin --max-epoch 0 --max-update 0", "--max-steps 100000000 "),
+        ("fairseq-train bin --tensorboard-logdir logs", "--tensorboard "),
+        ("fairseq-generate bin --path run", "--test "),
+        (f"{MARIAN} --valid-metrics cross-entropy bleu-detok", "--best-by loss,bleu "),
+        (f"{MARIAN} --valid-metrics chrf perplexity", "--best-by chrf,loss "),
+        (f"{MARIAN} --model m/model.npz", "--out m/model "),
+        (f"{MARIAN} --dim-vocabs 9000 8000", "--vocab-size 8000 "),
+        (f"{MARIAN} --right-left --precision float16 float32", "--precision float16 "),
+        ("marian --type transformer --tsv --train-sets stdin", "prepare --train - "),
+        ("marian-decoder -m a --n-best -b 4", "--nbest 4 "),
+    ],
+)
+def test_values_that_change(line: str, flags: str) -> None:
+    text = converted(line)
+    assert flags in text.replace("\n", " \n")
+    for command in commands(text):
+        parsed(command)
+
+
+def test_a_second_source_of_marian() -> None:
+    text = converted("marian --type multi-transformer --train-sets a.en a.fr a.de")
+    assert "#   train-sets: a source beside a.en" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("type: transformer\nexponential-smoothing: true\n", "--ema-decay 0.9999 "),
+        ("learn-rate: 0.0003\nvalid-freq: 3000\n", "--validate-every 3000 "),
+        ("models: [my model.npz]\nvocabs: [a.spm, a.spm]\n", "nmt translate 'my model.npz' "),
+    ],
+)
+def test_files_of_marian(tmp_path: Path, content: str, text: str) -> None:
+    assert text in converted(written(tmp_path, content))
+
+
+DEFAULTS_OF_MARIAN = """
+after-epochs: 0
+dec-cell: gru
+dim-vocabs: [0, 0]
+guided-alignment: none
+lr-decay-strategy: epoch+stalled
+sentencepiece-options: ""
+transformer-ffn-depth: 2
+transformer-tied-layers: []
+type: transformer
+ulr-dim-emb: 0
+word-penalty: 0
+"""
+
+
+def test_defaults_that_marian_writes_are_not_remarks(tmp_path: Path) -> None:
+    text = converted(written(tmp_path, DEFAULTS_OF_MARIAN))
+    for name in DEFAULTS_OF_MARIAN.replace(":", "").split():
+        assert f"#   {name} " not in text
+    parsed(commands(text)[0])
+
+
+def test_settings_of_joeynmt_that_were_not_converted(tmp_path: Path) -> None:
+    content = JOEYNMT.replace("eval_metric: bleu", "early_stopping_metric: eval_metric")
+    content = content.replace("training:", "training:\n    eval_metric: chrf")
+    content = content.replace("num_layers: 6,", "num_layers: 6, freeze: true,", 1)
+    content = content.replace("{lang: en}", "{lang: en, level: word, tokenizer_cfg: {alpha: 0.1}}")
+    content += "testing: {n_best: 3, max_output_length: 90, no_repeat_ngram_size: -1}\n"
+    text = converted(written(tmp_path, content))
+    assert "--best-by chrf " in text
+    assert "--nbest 3 --max-length 90" in text
+    assert "--no-repeat-ngram" not in text
+    assert "#   encoder.freeze: `--freeze encoder`" in text.splitlines()
+    assert "#   trg.alpha 0.1: --unigram-sampling or --bpe-dropout" in text.splitlines()
+
+
+def test_the_limit_of_a_vocabulary_of_joeynmt(tmp_path: Path) -> None:
+    data = "{src: de, trg: en, train: t, level: word, src_voc_limit: 900, src_voc_min_freq: 1}"
+    content = JOEYNMT.replace("{src: {lang: de}, trg: {lang: en}}", data)
+    assert "--vocab-size 900 " in converted(written(tmp_path, content))
 
 
 def test_unknown_flags_have_a_line() -> None:
