@@ -57,7 +57,8 @@ def _converted(conversion: Conversion) -> str:
         vars(_MODULES[conversion.program["column"]])[command](conversion)
         if conversion.flags:
             flags_of[command] = conversion.flags
-    if not any(flag.startswith("--train") for flag in flags_of.get("prepare", ["--train"])):
+    prepared = flags_of.get("prepare")
+    if prepared and not any(flag.startswith("--train") for flag in prepared):
         del flags_of["prepare"]
         conversion.missing.append("there is no training text, so nothing is prepared")
     if not flags_of:

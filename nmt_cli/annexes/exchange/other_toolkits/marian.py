@@ -119,8 +119,9 @@ def _updates(of: Conversion, name: str) -> int | None:
 
 
 def translate(of: Conversion) -> None:
-    models = of.words("models", "m") if "decode" in of.called else []
+    decodes = "decode" in of.called
+    models = of.words("models", "m") if decodes else []
     of.flags |= dict.fromkeys(models or ["RUN"])
     of.flags |= {"--beam": of.take("beam-size"), "--alpha": of.take("normalize")}
-    if of.is_on("n-best"):
+    if decodes and of.is_on("n-best"):
         of.flags["--nbest"] = of.settings["beam-size"]

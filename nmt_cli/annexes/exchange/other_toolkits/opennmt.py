@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from nmt_cli.annexes.exchange.other_toolkits.settings import (
@@ -15,6 +16,7 @@ from nmt_cli.files.text import count_lines
 
 # Transforms that make subwords, and what does it here.
 _SUBWORDS = {"sentencepiece": "unigram", "bpe": "bpe", "onmt_tokenize": "bpe"}
+_POSITIVE = re.compile(r"0*[1-9]\d*")
 _POSITIONS = {
     "sinusoidalinterleaved": "sinusoidal",
     "sinusoidalconcat": "sinusoidal",
@@ -70,20 +72,18 @@ def _weighted(of: Conversion, corpora: dict[str, Settings]) -> list[tuple[str, s
     `weight` pairs of each corpus are drawn in turn there, whatever their sizes.
     """
     pairs = [_files(of, corpus) for corpus in corpora.values()]
+    weights = [corpus.get("weight", "1") for corpus in corpora.values()]
     if len(pairs) < 2:
         return pairs
-    if not all(Path(source).is_file() for source, _ in pairs):
-        weights = ", ".join(f"{name} {value.get('weight', 1)}" for name, value in corpora.items())
+    sizes = [count_lines(Path(source)) for source, _ in pairs if Path(source).is_file()]
+    if len(sizes) < len(pairs) or 0 in sizes or not all(map(_POSITIVE.fullmatch, weights)):
         of.differences.append(
-            f"{weights}: pairs drawn in turn there, whatever the sizes; here FILE*X in "
-            "--train-target repeats pairs, with X = weight / size of the corpus"
+            f"{', '.join(map(' '.join, zip(corpora, weights, strict=True)))}: pairs drawn in turn "
+            "there, whatever the sizes; here FILE*X in --train-target repeats pairs, with X = "
+            "weight / size of the corpus"
         )
         return pairs
-    sizes = [max(count_lines(Path(source)), 1) for source, _ in pairs]
-    shares = [
-        float(corpus.get("weight", 1)) / size
-        for corpus, size in zip(corpora.values(), sizes, strict=True)
-    ]
+    shares = [float(weight) / size for weight, size in zip(weights, sizes, strict=True)]
     largest = shares[sizes.index(max(sizes))]
     of.differences.append("an epoch has the largest corpus once, and the others by their weights")
     return [

@@ -404,6 +404,14 @@ def test_the_share_of_a_corpus_in_an_epoch(tmp_path: Path) -> None:
     assert weights["a"] * sizes["a"] == 2 * weights["b"] * sizes["b"]
 
 
+@pytest.mark.parametrize("weight", ["0", "x", "-1"])
+def test_a_weight_that_is_no_number_of_pairs(tmp_path: Path, weight: str) -> None:
+    for name in ("a.en", "b.en"):
+        (tmp_path / name).write_text("line\n", encoding="utf-8")
+    content = WEIGHTED.replace("DIR", str(tmp_path)).replace("weight: 2", f"weight: {weight}")
+    assert f"a {weight}, b 1: pairs drawn in turn there" in converted(written(tmp_path, content))
+
+
 def test_a_whole_number_in_scientific_notation(tmp_path: Path) -> None:
     values = parsed(commands(converted(written(tmp_path, WEIGHTED)))[1])
     assert values["max_steps"] == 200_000
