@@ -31,11 +31,18 @@ _WITH_VARIABLES = re.compile(r"(?:[\w./:=,@%+-]|\$\w+|\$\{\w+\})+")
 _NO_LIMIT = "100000000"  # of --max-steps
 # Flags of ours without a value, and flags whose value would be another one here.
 _SWITCHES = (
-    "--validation-bleu",
+    "--attention-biases",
+    "--compile",
+    "--exact-stopping",
     "--gradient-checkpointing",
+    "--lowercase",
+    "--moses",
     "--new-vocabulary",
     "--overwrite",
+    "--replace-unknown",
+    "--sample",
     "--tensorboard",
+    "--validation-bleu",
 )
 _OTHER_VALUES = ("--import", "--init-from", "--batch-growth", "--subwords", "--symbols", "--test")
 

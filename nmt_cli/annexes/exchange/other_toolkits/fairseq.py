@@ -38,6 +38,8 @@ def train(of: Conversion) -> None:
     elif criterion != "label_smoothed_cross_entropy":
         of.missing.append(f"criterion {criterion}")
     of.activation("activation-fn")
+    if of.is_on("store-ema"):
+        of.settings.setdefault("ema-decay", "0.9999")
     of.best_and_patience(of.words("best-checkpoint-metric"), "patience")
 
 

@@ -49,6 +49,7 @@ def _commands(script: str) -> list[list[str]]:
     """Return the words of each command in a text of a shell, without redirections."""
     script = re.sub(r"^\s*#.*", "", script, flags=re.MULTILINE)
     script = re.sub(r"(?<=\s)\d(?=[<>])", "", script.replace("\\\n", " "))  # of 2>&1
+    script = re.sub(r"(?<=\s)(-[a-z])(?=\d)", r"\1 ", script)  # -n0.6
     lexer = shlex.shlex(script, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace = " \t\r"
     lexer.whitespace_split = True

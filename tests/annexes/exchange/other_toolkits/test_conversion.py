@@ -14,7 +14,13 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.annexes.exchange.other_toolkits.conversion import converted, quoted
+from nmt_cli.annexes.exchange.other_toolkits.conversion import (
+    _SWITCHES,
+    _is_flag,
+    converted,
+    quoted,
+)
+from nmt_cli.annexes.exchange.other_toolkits.reading import PROGRAMS, answers_for
 from nmt_cli.cli import application
 from nmt_cli.errors import UsageError
 from nmt_cli.files.text import weighted
@@ -554,7 +560,13 @@ def test_processes_of_a_launcher() -> None:
         (f"{MARIAN} --dim-vocabs 9000 8000", "--vocab-size 8000 "),
         (f"{MARIAN} --right-left --precision float16 float32", "--precision float16 "),
         ("marian --type transformer --tsv --train-sets stdin", "prepare --train - "),
-        ("marian-decoder -m a --n-best -b 4", "--nbest 4 "),
+        ("marian-decoder -m a --n-best -b4 -n0.6", "--beam 4 --alpha 0.6 --nbest 4 "),
+        ("python -m fairseq_cli.train bin --max-epoch 5", "--max-epochs 5 "),
+        ("fairseq-train bin --store-ema", "--ema-decay 0.9999 "),
+        ("fairseq-train bin --store-ema --ema-decay 0.9", "--ema-decay 0.9 "),
+        ("marian-decoder -m a --max-length 99 --max-length-crop", "--max-source-length 99"),
+        ("onmt_train -self_attn_type scaled-dot", "--num-heads 8"),
+        ("fairseq-generate bin --path run --sampling --replace-unk", "--sample "),
     ],
 )
 def test_values_that_change(line: str, flags: str) -> None:
@@ -562,6 +574,17 @@ def test_values_that_change(line: str, flags: str) -> None:
     assert flags in text.replace("\n", " \n")
     for command in commands(text):
         parsed(command)
+
+
+@pytest.mark.parametrize("command", ["prepare", "train", "translate"])
+def test_only_flags_of_ours_that_take_one_get_a_value(command: str) -> None:
+    others = ["--attention", "relative", "--optimizer", "adamw"] if command == "train" else []
+    group: Any = typer.main.get_command(application([command, *others]))
+    known = {flag: option for option in group.commands[command].params for flag in option.opts}
+    for program in PROGRAMS.values():
+        answers = answers_for(program, command).values() if command in program["commands"] else ()
+        for flag in " ".join(filter(_is_flag, answers)).split():
+            assert getattr(known[flag], "is_flag", False) == (flag in _SWITCHES), flag
 
 
 def test_a_second_source_of_marian() -> None:
