@@ -461,6 +461,14 @@ def test_an_activation_that_is_not_known_here(line: str) -> None:
     assert ": relu is written" in text
 
 
+def test_paths_with_spaces_in_a_command_line() -> None:
+    line = "marian-decoder -m 'my models/a.npz' b.npz -i 'my text.en'"
+    words = shlex.split(commands(converted(line))[0])
+    assert words[2:4] == ["my models/a.npz", "b.npz"]
+    assert words[words.index("--input") + 1] == "my text.en"
+    assert "--out ~/'my run' " in converted("fairseq-train bin --save-dir '~/my run'")
+
+
 PATHS = st.text("ab $'\"*?;&|<>(){}#~/\\.", min_size=1)
 
 
@@ -479,14 +487,6 @@ def test_a_shell_reads_a_path_back(path: str) -> None:
         content = f"data: {{c: {{path_src: {json.dumps(path)}, path_tgt: t}}}}\nsrc_vocab: v\n"
         words = shlex.split(commands(converted(written(Path(folder), content)))[0])
     assert words[words.index("--train-source") + 1] == path
-
-
-def test_paths_with_spaces_in_a_command_line() -> None:
-    line = "marian-decoder -m 'my models/a.npz' b.npz -i 'my text.en'"
-    words = shlex.split(commands(converted(line))[0])
-    assert words[2:4] == ["my models/a.npz", "b.npz"]
-    assert words[words.index("--input") + 1] == "my text.en"
-    assert "--out ~/'my run' " in converted("fairseq-train bin --save-dir '~/my run'")
 
 
 @pytest.mark.parametrize(
