@@ -52,6 +52,8 @@ def search(
     if origin is not None:
         words += ["--init-from", str(origin)]
         names.add("preset")  # the checkpoint has the size
+    if names & {"preset", "model"}:
+        names |= {"preset", "model"}
     space = "gpu" if gpus else "cpu"
     chosen = candidates(number_for(minutes, gpus), space, names)
     if len(chosen) < 2:
@@ -102,10 +104,15 @@ def number_for(minutes: float, gpus: Sequence[str]) -> int:
 
 
 def print_table(halving: Halving) -> None:
-    """Print all trials, the best one first."""
+    """Print all trials, the best one first, with the settings in which they differ."""
     rows = []
+    everything = list(halving.candidates.values())
     for name in dict.fromkeys([*halving.order(), *halving.candidates]):
-        settings = [f"{key} {value:g}" for key, value in halving.candidates[name].items()]
+        settings = [
+            f"{key} {value}"
+            for key, value in halving.candidates[name].items()
+            if any(other[key] != value for other in everything)
+        ]
         results = halving.results(name)
         rows.append((name, ", ".join(settings), str(len(results)), readable(results[-1])))
     headings = ("trial", "settings", "rungs", halving.begun["measure"])

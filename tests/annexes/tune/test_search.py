@@ -10,6 +10,8 @@ import pytest
 import tiny_run
 
 from nmt_cli.annexes.tune import search
+from nmt_cli.annexes.tune.halving import Halving
+from nmt_cli.errors import UsageError
 from nmt_cli.training.settings import RunOptions
 from nmt_cli.training.start import configuration
 
@@ -38,12 +40,15 @@ def test_settings_are_found_and_can_be_used(
     best = min(means, key=means.__getitem__)
     assert table.index(f" {best} ") < table.index(f" {'21'[int(best) - 1]} ")
     assert f"{means[best]:.4g}" in table
+    assert "peak_learning_rate 0.003" in table
+    assert "muon" not in table  # all have it
     chosen = json.loads((out / "chosen.json").read_text())
     trial = json.loads((out / "trials" / f"2-{best}" / "config.json").read_text())
     assert chosen["peak_learning_rate"] == trial["schedule"]["peak_learning_rate"]
     assert chosen["decay_steps"] == chosen["max_steps"]
     config = configuration(RunOptions(config=out / "chosen.json"), {})
     assert config["model"].d_model == 16
+    assert chosen["optimizer"] == "muon"
     assert nmt("report", *runs, "--json")[0] == 0
     assert f"--config {out / 'chosen.json'}" in messages
     assert nmt("tune", tiny_data, *words)[1] == table  # nothing is trained again
@@ -71,6 +76,22 @@ def test_mistakes(
     assert out == ""
     assert message in messages
     assert not (tmp_path / "tuned").exists()
+
+
+@pytest.mark.parametrize("words", [["--preset", "multi30k"], ["--model", "convs2s"]])
+def test_a_model_that_is_given_is_trained_as_it_is(
+    nmt: Nmt,
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+) -> None:
+    def shown(halving: Halving) -> None:
+        raise UsageError(" ".join(halving.candidates["1"]))
+
+    monkeypatch.setattr(Halving, "search", shown)
+    _, _, messages = nmt("tune", tiny_data, *words, "--out", tmp_path / "tuned")
+    assert "nmt: dropout peak_learning_rate batch_tokens\n" in messages
 
 
 def test_a_validation_set_is_needed(nmt: Nmt, unvalidated_data: Path, tmp_path: Path) -> None:
