@@ -62,6 +62,7 @@ class SearchSettings(SearchOptions):
     penalty: Any = None  # a `LengthPenalty` in place of the paper's
     # In place of `beam_search`, called as `run(model, source, requests, settings, constraint)`.
     run: Any = None
+    steps: Any = None  # what `run` does, as `Steps`, or None
 
 
 @dataclass(frozen=True, init=False)
