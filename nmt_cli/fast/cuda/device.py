@@ -44,7 +44,7 @@ METHODS = {
 class Fast(Plain):
     """What a GPU does better."""
 
-    sizes = Sizes(batch_tokens=32_768, hypotheses=1024, logit_rows=8192)
+    sizes = Sizes(batch_tokens=32_768, hypotheses=1024, logit_rows=8192, read_ahead=8192)
     tries_memory = True
 
     def precision(self, model: Any, deterministic: bool) -> str:
