@@ -279,7 +279,7 @@ def eighth(bench: Bench) -> Iterator[Row]:
 
 
 def decoding(bench: Bench) -> Iterator[Row]:
-    """Sentences a second of the first model, with beam 4 and greedily.
+    """Sentences a second of the first model, with beam 4, greedily and by sampling.
 
     Every output has 30 tokens.
     """
@@ -288,22 +288,25 @@ def decoding(bench: Bench) -> Iterator[Row]:
     lines = [
         line(ids) for ids in random_sources(24 if bench.tiny else 3000, 5, 60, size.vocabulary)
     ]
-    for beam, dtype, tokens in (
-        (4, "float32", 4096),
-        (4, "bfloat16", 4096),
-        (4, "bfloat16", 32_768),
-        (1, "bfloat16", 32_768),
+    searches: dict[str, Any] = {"beam 4": {"beam": 4}, "greedy": {"beam": 1}}
+    searches["sampling"] = {"sample": True}
+    for search, dtype, tokens in (
+        ("beam 4", "float32", 4096),
+        ("beam 4", "bfloat16", 4096),
+        ("beam 4", "bfloat16", 32_768),
+        ("sampling", "bfloat16", 32_768),
+        ("greedy", "bfloat16", 32_768),
     ):
         limits: Any = {"min_length": 29, "max_length": 29, "alpha": ALPHA}
         translator = nmt_cli.load(
-            path, bench.device, dtype, beam=beam, batch_tokens=tokens, **limits
+            path, bench.device, dtype, batch_tokens=tokens, **searches[search], **limits
         )
         translator.translate(lines[: len(lines) // 8])
         began = time.perf_counter()
         translator.translate(lines)
         rate = len(lines) / (time.perf_counter() - began)
         yield {
-            "": f"{name}, {dtype}, beam {beam}",
+            "": f"{name}, {dtype}, {search}",
             "tokens of a batch": tokens,
             "sentences/s": rate,
             "tokens/s": 30 * rate,

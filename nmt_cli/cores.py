@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+READ_AHEAD = 1024  # of a CPU, and of each of several ranks, which share the windows of a file
+
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
 
@@ -21,6 +23,7 @@ class Sizes:
     # Of all sentences in a batch of a search. It bounds the memory for the scores of a step.
     hypotheses: int
     logit_rows: int  # tokens for which logits exist at a time
+    read_ahead: int = READ_AHEAD  # lines that are sorted by length at once
 
 
 def available_cores() -> int:

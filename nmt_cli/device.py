@@ -112,7 +112,8 @@ class Plain:
     ) -> Callable[[Iterable[Sequence[Any]]], Iterator[Result]]:
         """Return a function that yields what `search` returns for each batch, in order.
 
-        A batch is what `search` takes after the model. First come ids, which are on the host.
+        A batch is what `search` takes after the model: ids on the host, a `Request` for each row,
+        `SearchSettings`, and a constraint or None.
         """
 
         def search_batches(batches: Iterable[Sequence[Any]]) -> Iterator[Result]:

@@ -172,6 +172,17 @@ class Constraint(Protocol):
         """
 
 
+class Steps(Protocol):
+    """A search in place of beam search, for a device that does steps of constant shapes."""
+
+    @property
+    def search(self) -> type[Any]:
+        """A subclass of `Search`. Its attribute `inputs` is set before the first step."""
+
+    def inputs(self, requests: Sequence[Any], steps: int) -> Tensor:
+        """Return [B, steps, ...], what each step needs of the sentences of these requests."""
+
+
 def ragged(sentences: Sequence[Sequence[int]]) -> Ragged:
     """Return the ids of all sentences in one array, and the number of ids in each sentence."""
     import numpy as np  # not at the top: `nmt --help` needs no numpy

@@ -12,6 +12,7 @@ from nmt_cli import registry
 from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check, with_test_text
 from nmt_cli.commands.translate_streams import Results, Totals, Work, write_results
+from nmt_cli.cores import Sizes
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import main_rank_reports
 from nmt_cli.flags import Command
@@ -45,7 +46,7 @@ def _load(options: TranslateCommandOptions) -> Translator:
     return options.translator(options.translation, scores=shows_scores, say=options.note)
 
 
-def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
+def _start(options: TranslateCommandOptions, stack: ExitStack) -> tuple[Work, Sizes]:
     """Load the model, and return the function that translates a window of lines and prefixes."""
     translator = _load(options)
     if options.prefix:
@@ -79,7 +80,7 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
             texts.append("".join(rows_beside[file]))
         return texts, totals, warnings
 
-    return work
+    return work, translator.engine.sizes
 
 
 def _count(totals: Totals, translation: Translation) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
+from nmt_cli.cores import READ_AHEAD, Sizes
 from nmt_cli.errors import counted, rank_and_size
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.parallel_text import not_parallel
@@ -147,7 +148,7 @@ Advance = Callable[[Sequence[str]], None]
 Work = Callable[[Advance, int, list[str], list[str]], Results]
 """Called with `advance`, the number of a window's first line, its lines, and the other lines."""
 
-Start = Callable[[Any, ExitStack], Work]
+Start = Callable[[Any, ExitStack], tuple[Work, Sizes]]
 Windows = Iterator[tuple[list[str], list[str]]]
 
 
@@ -155,7 +156,7 @@ def write_results(
     options: Any,
     other: Path | None,
     verb: str,
-    read_ahead: int,
+    read_ahead: int | None,
     start: Start,
     more: Sequence[Path] = (),
 ) -> Totals:
@@ -163,6 +164,7 @@ def write_results(
 
     Args:
         other: a file with a line for each line of the input.
+        read_ahead: lines of a window, by default as they suit the device.
         start: loads the model, with the options of this rank.
         more: files that are written beside the output.
     """
@@ -180,7 +182,9 @@ def write_results(
         check_line_counts(options.input, other)  # before the work
         source = stack.enter_context(open_input(options.input))
         other_input = stack.enter_context(open_input(other)) if other else None
-        work = start(options, stack)
+        work, sizes = start(options, stack)
+        if read_ahead is None:
+            read_ahead = sizes.read_ahead if size == 1 else READ_AHEAD
         writers = [stack.enter_context(open_output(path)) for path in files]
         if options.input is None and sys.stdin.isatty():
             options.note("Type lines; Ctrl-D ends.")

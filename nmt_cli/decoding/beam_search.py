@@ -152,7 +152,7 @@ class Search:
     """The search of one batch. Sentences leave it when they are done.
 
     `finish` and `leave` ask the device whether there is something to do. A subclass may do it
-    without the question.
+    without the question, or continue hypotheses in another way.
     """
 
     def __init__(
@@ -186,17 +186,22 @@ class Search:
         zeros = torch.zeros((B, steps, K), dtype=torch.long, device=device)
         self.history = History(zeros, zeros.clone(), zeros.float())
 
+    @property
+    def reorders(self) -> bool:
+        """Whether a row may continue another one, as in all but greedy search."""
+        return self.options.beam > 1
+
     def step(self) -> None:
         """Extend the live hypotheses by a token."""
         self.length += 1
         self.now += 1
-        candidates = self._candidates()
+        candidates = self.candidates()
         candidates = self.finish(candidates, candidates.tokens == EOS)
         live = candidates.map(lambda tensor: tensor[:, : self.options.beam])
-        live = self.leave(live, self._done(live.scores[:, 0]))
+        live = self.leave(live, self.done(live.scores))
         self._advance(live)
 
-    def _candidates(self) -> Candidates:
+    def candidates(self) -> Candidates:
         """The 2 K best continuations of each sentence. At most K of them end, one a row."""
         A, W = self.scores.shape
         K = self.options.beam
@@ -213,9 +218,13 @@ class Search:
 
         Both are [N, number].
         """
+        return topk(self.log_probabilities(), number)
+
+    def log_probabilities(self) -> Tensor:
+        """Do a step of the model. Return [N, V], with -inf for tokens that may not be next."""
         log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)
-        restrict(log_probabilities, self.length, self.options, self.constraint)  # [N, V]
-        return topk(log_probabilities, number)
+        restrict(log_probabilities, self.length, self.options, self.constraint)
+        return log_probabilities
 
     def finish(self, candidates: Candidates, ends: Tensor) -> Candidates:
         """Do `take_ends` if a candidate `ends` [A, C]."""
@@ -245,8 +254,9 @@ class Search:
         order = ends.to(torch.uint8).sort(dim=1, stable=True).indices
         return possible.map(lambda tensor: tensor.gather(1, order))
 
-    def _done(self, best_live: Tensor) -> Tensor:
-        """Which sentences [A] are done, given the score [A] of their best live hypothesis."""
+    def done(self, live: Tensor) -> Tensor:
+        """Which sentences [A] are done, given the scores [A, K] of their live hypotheses."""
+        best_live = live[:, 0]
         options, limits = self.options, self.sentences.limits
         finished = self.sentences.finished.scores  # [A, K]
         done = best_live.isneginf() | (self.now > limits)
@@ -258,7 +268,7 @@ class Search:
 
     def leave(self, live: Candidates, done: Tensor) -> Candidates:
         """Drop the sentences that are `done` [A]. Return the `live` candidates of the others."""
-        check_probabilities(live.scores[:, 0])
+        check_probabilities(live.scores)
         if not done.any():
             return live
         outputs = self.sentences.finished.followed_by(self.cut_off())
@@ -283,9 +293,8 @@ class Search:
 
     def _advance(self, live: Candidates) -> None:
         """Make `live` the hypotheses of the sentences that are left."""
-        # In greedy search, each row continues itself until a sentence leaves.
-        rows_change = self.options.beam > 1 or len(live.rows) < len(self.last)
-        if rows_change:
+        # Else each row continues itself until a sentence leaves.
+        if self.reorders or live.rows.shape != self.last.shape:
             self.state = self.state.select(live.rows)
         if self.constraint is not None:
             self.constraint = self.constraint.advance(live.rows.flatten(), live.tokens.flatten())

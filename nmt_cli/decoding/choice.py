@@ -8,7 +8,6 @@ Letters: N rows of scores or probabilities, C columns, V vocabulary, M draws.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 BLOCK = 64  # columns in a block, about the square root of V / k for usual vocabularies
@@ -49,12 +48,17 @@ def drawn(probabilities: Tensor, rows: Tensor, random: Tensor) -> Tensor:
         probabilities: [N, C], which need not sum to 1.
     """
     N, C = probabilities.shape
-    padded = F.pad(probabilities, (0, -C % BLOCK))
-    blocks = padded.view(N, -1, BLOCK)  # [N, C / BLOCK, BLOCK]
-    block = _inverted(blocks.sum(dim=2)[rows], random[:, 0])  # [M]
-    column = block * BLOCK + _inverted(blocks[rows, block], random[:, 1])
-    # If no token is possible, all probabilities are NaN, and the column is in the padding.
-    return column.clamp(max=C - 1)
+    whole = C - C % BLOCK  # columns in whole blocks
+    sums = probabilities[:, :whole].view(N, whole // BLOCK, BLOCK).sum(dim=2)
+    if whole < C:
+        rest = probabilities[:, whole:].sum(dim=1, keepdim=True)
+        sums = torch.cat([sums, rest], dim=1)  # [N, C / BLOCK]
+    block = _inverted(sums[rows], random[:, 0])  # [M]
+    columns = block[:, None] * BLOCK + torch.arange(BLOCK, device=block.device)  # [M, BLOCK]
+    weights = probabilities[rows[:, None], columns.clamp(max=C - 1)]
+    column = _inverted(weights.masked_fill(columns >= C, 0.0), random[:, 1])
+    # If no token is possible, all probabilities are NaN, and the column is after the last one.
+    return (block * BLOCK + column).clamp(max=C - 1)
 
 
 def _inverted(weights: Tensor, random: Tensor) -> Tensor:

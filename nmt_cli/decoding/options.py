@@ -62,6 +62,7 @@ class SearchSettings(SearchOptions):
     penalty: Any = None  # a `LengthPenalty` in place of the paper's
     # In place of `beam_search`, called as `run(model, source, requests, settings, constraint)`.
     run: Any = None
+    steps: Any = None  # what `run` does, as `Steps`, or None
 
 
 @dataclass(frozen=True, init=False)
@@ -83,7 +84,11 @@ class TranslateOptions:
         "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]",
         minimum=1,
     )
-    read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
+    read_ahead: int | None = option(
+        None,
+        "Lines read and sorted by length at once. [default: 1024, on a single GPU 8192]",
+        minimum=1,
+    )
     max_source_length: int = option(
         1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1
     )

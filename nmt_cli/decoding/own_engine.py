@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nmt_cli.checkpoint import locate
 from nmt_cli.cores import Sizes, available_cores
@@ -24,7 +25,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.device import choose_device, fast, in_halves, is_out_of_memory
 from nmt_cli.errors import CheckpointError, NmtError, UsageError
-from nmt_cli.interfaces import EOS, Decodable, Hypothesis
+from nmt_cli.interfaces import EOS, Constraint, Decodable, Hypothesis
 from nmt_cli.layers.embedding import learned_positions
 from nmt_cli.model import Model
 from nmt_cli.task import Task
@@ -62,9 +63,9 @@ class OwnEngine:
         return cls(task, decodable, device, models, folders)
 
     @cached_property
-    def beam_search(self) -> Callable[..., Iterator[list[list[Hypothesis]]]]:
-        """`beam_search` with the model of this engine, as the device does it best."""
-        return fast(self.device).search(self.model, beam_search)
+    def searched(self) -> Callable[..., Iterator[list[list[Hypothesis]]]]:
+        """`outputs_of` with the model of this engine, as the device does it best."""
+        return fast(self.device).search(self.model, outputs_of)
 
     @property
     def sizes(self) -> Sizes:
@@ -148,15 +149,12 @@ class OwnEngine:
         search: SearchSettings,
         options: TranslateOptions,
     ) -> Iterator[list[list[Hypothesis]]]:
-        run = self.beam_search
-        if search.run is not None:
-            run = fast(self.device).search(self.model, search.run)
-        return run(self._arguments(batch, search, options) for batch in batches)
+        return self.searched(self._arguments(batch, search, options) for batch in batches)
 
     def _arguments(
         self, batch: Sequence[Request], search: SearchSettings, options: TranslateOptions
     ) -> tuple[Any, ...]:
-        """Return what the search takes after the model."""
+        """Return what `outputs_of` takes after the model."""
         prefixes = any(request.prefix for request in batch)
         rules = rules_of(self.task, options, prefixes)
         for rule in rules:
@@ -167,9 +165,22 @@ class OwnEngine:
         if prefixes:
             search = dataclasses.replace(search, unknown=True)  # the constraint decides about it
         source = pad([[*request.ids, EOS] for request in batch])
-        if search.run is not None:
-            return source, batch, search, constraint
-        return source, [request.limit for request in batch], search, constraint
+        return source, batch, search, constraint
+
+
+def outputs_of(
+    model: Decodable,
+    source: Tensor,
+    requests: Sequence[Request],
+    search: SearchSettings,
+    constraint: Constraint | None = None,
+) -> list[list[Hypothesis]]:
+    """Return what `beam_search` finds for these requests, or the search in its place."""
+    if search.run is not None:
+        outputs: list[list[Hypothesis]] = search.run(model, source, requests, search, constraint)
+        return outputs
+    limits = [request.limit for request in requests]
+    return beam_search(model, source, limits, search, constraint)
 
 
 def load(loading: Loading) -> OwnEngine:

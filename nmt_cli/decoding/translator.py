@@ -247,6 +247,10 @@ class Translator:
     def batch_tokens(self) -> int:
         return self.options.batch_tokens or self.engine.sizes.batch_tokens
 
+    @property
+    def read_ahead(self) -> int:
+        return self.options.read_ahead or self.engine.sizes.read_ahead
+
     def _windows(
         self, lines: Iterable[str], prefixes: Iterable[str] | None
     ) -> Iterator[Translation]:
@@ -256,7 +260,7 @@ class Translator:
             rest_of_prefixes = iter(prefixes)
         first = 1
         while True:
-            window = list(itertools.islice(rest_of_lines, self.options.read_ahead))
+            window = list(itertools.islice(rest_of_lines, self.read_ahead))
             if not window:
                 break
             of_window = None

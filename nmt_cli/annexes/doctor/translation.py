@@ -35,7 +35,7 @@ def translation(
         task = translator.task
         entries = task.source_tokens(range(len(SPECIAL_SYMBOLS), task.source_vocabulary_size))
         words = [entry.replace(SPACE, "") for entry in entries]
-        lines = [" ".join(draw.choices(words, k=WORDS)) for _ in range(options.read_ahead)]
+        lines = [" ".join(draw.choices(words, k=WORDS)) for _ in range(translator.read_ahead)]
     else:
         lines = list(read_lines(text)) or [""]
         draw.shuffle(lines)
@@ -49,7 +49,7 @@ def translation(
             seconds = time.perf_counter() - start
             if start + seconds > end:
                 break
-            count = min(2 * count, options.read_ahead)
+            count = min(2 * count, translator.read_ahead)
     rate = len(sample) / seconds
     value = f"{number:,} lines, {rate:,.3g} a second"
     return projected("translation", value, number / rate, 1, price, lines_per_second=rate)

@@ -1,11 +1,7 @@
 """Outputs drawn at random from a model's distribution, for any `Decodable`.
 
-Letters:
-    B: sentences. A of them are not at their end.
-    n: samples of a sentence, M = B * n in all.
-    N: rows of the state.
-    L: the length limit.
-    V: vocabulary.
+Letters are as in `beam_search.py`, with n samples of a sentence in place of K hypotheses, and
+    M: draws.
     C: candidates.
 
 The random numbers of a sample depend on the seed, the number of its line and its own number only,
@@ -14,9 +10,8 @@ so the other lines of a batch do not change an output.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -25,13 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.annexes.search.settings import SamplingConfig
-from nmt_cli.decoding.beam_search import check_probabilities, restrict
+from nmt_cli.decoding.beam_search import Candidates, Outputs, Search, hypotheses
 from nmt_cli.decoding.choice import drawn, topk
 from nmt_cli.decoding.engine import Request
-from nmt_cli.decoding.length_penalty import LengthPenalty
 from nmt_cli.decoding.options import SearchOptions, SearchSettings
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
+from nmt_cli.interfaces import Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
 # Samples of a sentence at a time. The memory and time that a state of the decoder needs grow with
@@ -53,7 +47,11 @@ def sampling(
         raise UsageError(
             "--sample cannot be used with --beam: it draws outputs and does not search"
         )
-    return replace(settings, beam=min(settings.nbest, AT_A_TIME), run=partial(sample, config))
+    settings = replace(settings, beam=min(settings.nbest, AT_A_TIME), run=partial(sample, config))
+    # The number of candidates of top-p differs.
+    if config.top_p is None and settings.nbest <= AT_A_TIME:
+        settings = replace(settings, steps=Draws.of(config, range(settings.nbest)))
+    return settings
 
 
 @torch.inference_mode()
@@ -80,15 +78,48 @@ def sample(
         CheckpointError: the model's probabilities are NaN.
     """
     samples: list[list[Hypothesis]] = [[] for _ in requests]
+    limits = [request.limit for request in requests]
     for first in range(0, search.nbest, AT_A_TIME):
-        numbers = range(first, min(first + AT_A_TIME, search.nbest))
-        sampler = _Sampler(sampling, model, source, requests, search, constraint, numbers)
-        while len(sampler.live):
+        draws = Draws.of(sampling, range(first, min(first + AT_A_TIME, search.nbest)))
+        count = len(draws.numbers)
+        options = replace(search, beam=count, steps=draws)
+        state = model.start(source)
+        sampler = Sampler(model, state, limits, options, constraint, device=source.device)
+        sampler.inputs = draws.inputs(requests, max(limits) + 1).to(source.device)
+        while len(sampler.sentences.places):
             sampler.step()
-        hypotheses = iter(sampler.hypotheses())
-        for of_sentence in samples:
-            of_sentence += itertools.islice(hypotheses, len(numbers))
+        outputs = hypotheses(sampler.outputs, sampler.history, sampler.length, count)
+        for of_sentence, new in zip(samples, outputs, strict=True):
+            of_sentence += new
     return samples
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The steps of sampling: see `Steps`."""
+
+    config: SamplingConfig  # without seed
+    numbers: range  # of the samples of each sentence
+    seed: int = field(compare=False)  # the steps are the same
+
+    @classmethod
+    def of(cls, config: SamplingConfig, numbers: range) -> Draws:
+        seed = DEFAULT_SEED if config.seed is None else config.seed
+        return cls(replace(config, seed=None), numbers, seed)
+
+    @property
+    def search(self) -> type[Search]:
+        """See `Steps`."""
+        return Sampler
+
+    def inputs(self, requests: Sequence[Request], steps: int) -> Tensor:
+        """Return random numbers [B, steps, n, 2] of [0, 1), two for each token."""
+        random = np.zeros((len(requests), steps, len(self.numbers), 2))
+        for row, request in zip(random, requests, strict=True):
+            most = request.limit + 1  # L + 1 tokens with EOS
+            for sample, number in enumerate(self.numbers):
+                row[:most, sample] = uniforms(self.seed, request.number, number, most)
+        return torch.from_numpy(random)
 
 
 def uniforms(seed: int, line: int, number: int, count: int) -> NDArray[np.float64]:
@@ -97,8 +128,8 @@ def uniforms(seed: int, line: int, number: int, count: int) -> NDArray[np.float6
     return np.random.Generator(np.random.Philox(key)).random((count, 2))
 
 
-def draw(scores: Tensor, random: Tensor, options: SamplingConfig) -> Tensor:
-    """Return a token [N] for each row, drawn with its two numbers of `random` [N, 2].
+def draw(scores: Tensor, rows: Tensor, random: Tensor, options: SamplingConfig) -> Tensor:
+    """Return a token [M] for each of `rows` [M], drawn with its two numbers of `random` [M, 2].
 
     The order is temperature, top-k, top-p. The probabilities of what is left are normalised again.
 
@@ -106,18 +137,17 @@ def draw(scores: Tensor, random: Tensor, options: SamplingConfig) -> Tensor:
         scores: log-probabilities [N, V], which need not be normalised. -inf is never drawn.
     """
     columns = None  # [N, C], the tokens of `scores`, if these are not all tokens
-    scores = (scores / (options.temperature or 1.0)).log_softmax(dim=1)
+    if options.temperature is not None:
+        scores = scores / options.temperature
     if options.top_k is not None:
         scores, columns = topk(scores, options.top_k)
-        scores = scores.log_softmax(dim=1)
     if options.top_p is not None:
-        scores, places = _nucleus(scores, options.top_p)
+        scores, places = _nucleus(scores.log_softmax(dim=1), options.top_p)
         columns = places if columns is None else columns.gather(1, places)
-    rows = torch.arange(len(scores), device=scores.device)
-    place = drawn(scores.exp(), rows, random)
+    column = drawn(scores.softmax(dim=1), rows, random)
     if columns is None:
-        return place
-    return columns.gather(1, place.unsqueeze(1)).squeeze(1)
+        return column
+    return columns[rows, column]
 
 
 def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
@@ -141,94 +171,60 @@ def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
     return best.masked_fill(before >= share, -torch.inf), columns
 
 
-class _Sampler:
-    """The samples of these numbers of one batch.
+class Sampler(Search):
+    """The samples of a batch. Each continues itself, and its output has a place of its own."""
 
-    A sentence leaves the batch when all of its samples have ended.
-    """
+    inputs: Tensor  # [B, at least L, n, 2]: random numbers
+    reorders = False
 
-    def __init__(
-        self,
-        sampling: SamplingConfig,
-        model: Decodable,
-        source: Tensor,
-        requests: Sequence[Request],
-        search: SearchSettings,
-        constraint: Constraint | None,
-        numbers: range,
-    ) -> None:
-        B, n, device = len(source), len(numbers), source.device
-        M = B * n
-        seed = DEFAULT_SEED if sampling.seed is None else sampling.seed
-        limits = torch.tensor([request.limit for request in requests], device=device)
-        most = max(request.limit for request in requests) + 1  # L + 1 tokens with EOS
-        random = []
-        for request in requests:
-            for number in numbers:
-                random.append(uniforms(seed, request.number, number, most))
-        self.model, self.search, self.sampling = model, search, sampling
-        self.constraint = constraint
-        self.state = model.start(source)
-        # At first, the samples of a sentence share a row of the state.
-        self.last = torch.full((B,), BOS, device=device)  # [N]
-        self.live = torch.arange(M, device=device).view(B, n)  # [A, n], of M
-        self.rows = torch.arange(B, device=device).unsqueeze(1).expand(B, n)  # [A, n], of N
-        self.limits = limits.repeat_interleave(n)  # [M]
-        self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1, 2]
-        self.tokens = torch.zeros((M, most), dtype=torch.long, device=device)  # [M, L + 1]
-        self.token_scores = torch.zeros((M, most), device=device)  # [M, L + 1]
-        self.lengths = torch.zeros_like(self.limits)  # [M], EOS included
-        self.ended = torch.zeros_like(self.limits, dtype=torch.bool)  # [M]
-        self.length = 0
-
-    def step(self) -> None:
-        """Draw the next token of every sample, and drop the sentences whose samples have ended."""
-        log_probabilities, self.state = self.model.step(self.last, self.state)  # [N, V]
-        check_probabilities(log_probabilities)
-        allowed = log_probabilities.clone()
-        restrict(allowed, self.length + 1, self.search, self.constraint)
-        rows, samples = self.rows.flatten(), self.live.flatten()
-        possible = ~allowed.isneginf().all(dim=1)[rows]
-        tokens = draw(allowed[rows], self.random[samples, self.length], self.sampling)
-        self.length += 1
-        ends = possible & (tokens == EOS)
-        is_cut = ~possible | ~ends & (self.length > self.limits[samples])
-        is_longer = ~is_cut & ~self.ended[samples]
-        longer = samples[is_longer]
-        self.tokens[longer, self.length - 1] = tokens[is_longer]
-        self.token_scores[longer, self.length - 1] = log_probabilities[rows, tokens][is_longer]
-        self.lengths[longer] = self.length
-        self.ended[samples] |= ends | is_cut
-        active = ~self.ended[self.live].all(dim=1)
-        self._advance(tokens.view_as(self.live), active)
-
-    def hypotheses(self) -> list[Hypothesis]:
-        """The M samples."""
-        penalty = self.search.penalty or LengthPenalty(self.search.alpha)
-        scores = penalty.score(self.token_scores.sum(dim=1), self.lengths.float())
-        samples = zip(
-            self.lengths.tolist(),
-            self.tokens.tolist(),
-            scores.tolist(),
-            self.token_scores.tolist(),
-            strict=True,
+    def candidates(self) -> Candidates:
+        """Draw the next token of each sample: all [A, n]."""
+        # At first, all samples of a sentence continue its empty hypothesis.
+        self.scores = torch.where(self.now[:, None] == 1, self.scores[:, :1], self.scores)
+        A, W = self.scores.shape
+        log_probabilities = self.log_probabilities()  # [N, V]
+        rows = torch.arange(A * W, device=self.scores.device).view(A, W)
+        rows = rows.expand(A, self.options.beam)
+        random = self.inputs[self.sentences.places, self.now - 1]  # [A, n, 2]
+        tokens = draw(
+            log_probabilities, rows.flatten(), random.flatten(0, 1), self.options.steps.config
         )
-        hypotheses = []
-        for length, tokens, score, token_scores in samples:
-            without_end = [token for token in tokens[:length] if token != EOS]
-            hypotheses.append(Hypothesis(without_end, score, token_scores[:length]))
-        return hypotheses
+        tokens = tokens.view_as(rows)
+        token_scores = log_probabilities[rows, tokens]
+        # NaN stays, and where no token is allowed, any has been drawn.
+        best = log_probabilities.amax(dim=1)[rows]
+        token_scores = torch.where(best.isfinite(), token_scores, best)
+        return Candidates(self.scores + token_scores, tokens, token_scores, rows)
 
-    def _advance(self, tokens: Tensor, active: Tensor) -> None:
-        """Keep the sentences that are `active` [A], after `tokens` [A, n]."""
-        rows = self.rows[active]
-        self.live = self.live[active]
-        self.last = tokens[active].flatten()
-        self.rows = torch.arange(rows.numel(), device=rows.device).view_as(rows)
-        if not len(rows):
-            return
-        # Each row continues itself, but after the first token and where a sentence leaves.
-        if self.length == 1 or not active.all():
-            self.state = self.state.select(rows)
-        if self.constraint is not None:
-            self.constraint = self.constraint.advance(rows.flatten(), self.last)
+    def finish(self, candidates: Candidates, ends: Tensor) -> Candidates:
+        """See `Search`. Samples end at their limit, too."""
+        return self.take_ends(candidates, ends)
+
+    def take_ends(self, candidates: Candidates, ends: Tensor) -> Candidates:
+        """Finish the samples that draw EOS, are at their limit, or have no token.
+
+        Returns:
+            The candidates, in the same order.
+        """
+        length = self.now[:, None]
+        at_end = ends & ~candidates.scores.isneginf()
+        stops = ends | candidates.scores.isneginf() | (length > self.sentences.limits[:, None])
+        stops &= ~self.scores.isneginf() & ~candidates.scores.isnan()
+        scores = torch.where(at_end, candidates.scores, self.scores)
+        numbers = torch.arange(self.options.beam, device=ends.device)
+        outputs = Outputs(
+            self.penalty.score(scores, length - 1 + at_end.long()),
+            lengths=(length - 1).expand_as(ends),
+            rows=numbers.expand_as(ends),
+            end_scores=candidates.token_scores.masked_fill(~at_end, torch.nan),
+        )
+        pairs = zip(outputs.all(), self.sentences.finished.all(), strict=True)
+        self.sentences.finished = Outputs(*(torch.where(stops, new, old) for new, old in pairs))
+        scores = candidates.scores.masked_fill(stops, -torch.inf)
+        # Nothing is left to be cut off.
+        self.scores = self.scores.masked_fill(self.done(scores)[:, None], -torch.inf)
+        return replace(candidates, scores=scores)
+
+    def done(self, live: Tensor) -> Tensor:
+        """See `Search`."""
+        return live.isneginf().all(dim=1)

@@ -18,6 +18,7 @@ from nmt_cli.commands.translate_options import (
     check_output,
 )
 from nmt_cli.commands.translate_streams import Results, Totals, Work, write_results
+from nmt_cli.cores import Sizes
 from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import counted, main_rank_reports
@@ -49,8 +50,10 @@ class ScoreTargetsOptions(FileOptions, CheckpointOptions):
         "Tokens in a batch on either side, with padding. [default: 4096, on a GPU 32768]",
         minimum=1,
     )
-    read_ahead: int = option(
-        _DEFAULTS.read_ahead, "Lines read and sorted by length at once.", minimum=1
+    read_ahead: int | None = option(
+        None,
+        "Lines read and sorted by length at once. [default: 1024, on a single GPU 8192]",
+        minimum=1,
     )
     max_source_length: int = option(
         _DEFAULTS.max_source_length,
@@ -73,7 +76,7 @@ def score_targets(options: ScoreTargetsOptions) -> None:
         options.note(f"perplexity {figure} on {tokens}, ends of sentences included")
 
 
-def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
+def _load(options: ScoreTargetsOptions, _: ExitStack) -> tuple[Work, Sizes]:
     """Load the model. Return the function that scores a window, whose other lines are targets."""
     from nmt_cli import registry
     from nmt_cli.annexes.search.scoring import score_targets as scored
@@ -111,7 +114,7 @@ def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
             "scored (--max-source-length)"
         )
 
-    return work
+    return work, translator.engine.sizes
 
 
 def format_score(score: TargetScore, token_scores: bool) -> str:

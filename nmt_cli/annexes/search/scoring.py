@@ -161,7 +161,8 @@ def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
     log_probabilities = torch.stack(of_models)  # [M, N]
     mean = log_probabilities.logsumexp(dim=0) - math.log(len(models))
     check_probabilities(mean)
-    of_sentences = torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())
+    on_host = mean.clamp(max=0.0).cpu()  # at once: each sentence's copy would wait for a GPU
+    of_sentences = torch.split(on_host, real.sum(dim=1).tolist())
     return [scores.tolist() for scores in of_sentences]
 
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.cores import Sizes
-from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.device import HostCopies, Load, Plain
 from nmt_cli.distributed import ranks_of
 from nmt_cli.fast import rows
@@ -45,7 +44,7 @@ METHODS = {
 class Fast(Plain):
     """What a GPU does better."""
 
-    sizes = Sizes(batch_tokens=32_768, hypotheses=1024, logit_rows=8192)
+    sizes = Sizes(batch_tokens=32_768, hypotheses=1024, logit_rows=8192, read_ahead=8192)
     tries_memory = True
 
     def precision(self, model: Any, deterministic: bool) -> str:
@@ -72,8 +71,7 @@ class Fast(Plain):
     def search(self, model: Decodable, search: Callable[..., Any]) -> Callable[..., Any]:
         """See `Plain`."""
         plain = super().search(model, search)
-        is_beam_search = search is beam_search
-        if is_beam_search and isinstance(model, FrozenTransformer) and model.has_constant_shapes:
+        if isinstance(model, FrozenTransformer) and model.has_constant_shapes:
             return GraphSearch(model, plain, self.device)
         return plain
 

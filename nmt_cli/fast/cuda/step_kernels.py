@@ -161,7 +161,7 @@ def attend(
         d_k,
         d_v,
         NEWEST=newest is not None,
-        BLOCK=64,
+        BLOCK=128 // query.element_size(),  # 64 in float32 need more registers than there are
         num_warps=4,
         num_stages=1,  # more need memory on the chip, and most sentences have few blocks
     )

@@ -106,7 +106,10 @@ def test_a_large_vocabulary(share: float | None) -> None:
     random = torch.rand((count, 2), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     options = SamplingConfig() if share is None else sampling(top_p=share)
     drawn = torch.cat(
-        [draw(row.log().expand(1000, -1), part, options) for part in random.split(1000)]
+        [
+            draw(row.log()[None], torch.zeros(1000).long(), part, options)
+            for part in random.split(1000)
+        ]
     )
     shares = filtered([0.0] * EOS + row.tolist(), top_p=share or 1.0)
     expected = torch.tensor([shares.get(token + EOS, 0.0) for token in range(700)]) * count
@@ -121,8 +124,9 @@ def test_a_share_that_one_token_has_exactly_needs_no_other() -> None:
     scores = torch.tensor([[0.5, 0.3, 0.2]]).log()
     share = scores.log_softmax(dim=1).double().exp()[0, 0].item()
     random = torch.rand((100, 2), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert not draw(scores.expand(100, -1), random, sampling(top_p=share)).any()
-    assert draw(scores.expand(100, -1), random, sampling(top_p=share + 1e-9)).any()
+    row = torch.zeros(100, dtype=torch.long)
+    assert not draw(scores, row, random, sampling(top_p=share)).any()
+    assert draw(scores, row, random, sampling(top_p=share + 1e-9)).any()
 
 
 @settings(max_examples=30)
@@ -283,11 +287,12 @@ def test_impossible_tokens_are_not_drawn_at_either_end_of_the_interval() -> None
     scores = torch.tensor([[-torch.inf, -1.0, -torch.inf, -2.0, -torch.inf]] * 2)
     ends = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     for options in ({}, {"top_k": 5}, {"top_p": 1.0}, {"top_k": 4, "top_p": 1.0}):
-        assert draw(scores, ends, sampling(**options)).tolist() == [1, 3]
+        assert draw(scores, torch.arange(2), ends, sampling(**options)).tolist() == [1, 3]
 
 
 def test_nan_probabilities_are_an_error(toy: Callable[..., Any], padded: Any) -> None:
     broken = toy(8, 0)
     broken.output *= math.nan
-    with pytest.raises(CheckpointError, match="not numbers"):
-        sample(broken, padded([[4]]), [5], SearchSettings(), sampling(), [1])
+    for limit in (0, 5):
+        with pytest.raises(CheckpointError, match="not numbers"):
+            sample(broken, padded([[4]]), [limit], SearchSettings(), sampling(), [1])

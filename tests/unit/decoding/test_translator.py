@@ -13,6 +13,7 @@ from torch import Tensor
 
 import nmt_cli
 from nmt_cli import registry
+from nmt_cli.cores import Sizes
 from nmt_cli.decoding import own_engine
 from nmt_cli.decoding.constraints import Rule
 from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, request_of
@@ -282,7 +283,13 @@ def test_the_device_has_a_search_of_its_own(
     assert other.translate(["abc"], no_repeat_ngram=9) == ["e"]
 
 
-def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) -> None:
+@pytest.mark.parametrize("read_ahead", [7, None])
+def test_it_reads_no_more_than_read_ahead_lines_ahead(
+    read_ahead: int | None, translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default, as many as suit the device."""
+    lines = read_ahead or 5
+    monkeypatch.setattr(OwnEngine, "sizes", Sizes(4096, 128, 1024, read_ahead=5))
     taken = 0
 
     def endless() -> Iterator[str]:
@@ -291,10 +298,10 @@ def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) ->
             taken += 1
             yield "ab"
 
-    results = translator.translate_detailed(endless(), read_ahead=7, beam=1)
+    results = translator.translate_detailed(endless(), read_ahead=read_ahead, beam=1)
     for number in range(50):
         next(results)
-        assert taken == (number // 7 + 1) * 7
+        assert taken == (number // lines + 1) * lines
 
 
 @pytest.mark.parametrize(("batch_tokens", "most"), [(None, 3), (20, 2)])

@@ -35,7 +35,7 @@ FORMAT = "ctranslate2"
 POSITIONS = 2048
 # On a CPU, more hypotheses are slower, unlike in nmt's own search.
 SIZES = Sizes(4096, 128, 1024)
-SIZES_OF_GPU = Sizes(32_768, 1024, 8192)
+SIZES_OF_GPU = Sizes(32_768, 1024, 8192, 8192)
 AHEAD = 2  # batches that are started for each thread. An interruption waits for them.
 
 Ids = Sequence[int]

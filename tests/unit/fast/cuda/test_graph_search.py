@@ -8,21 +8,27 @@ from __future__ import annotations
 import random
 import sys
 import types
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 import torch
+from graph_searches import (
+    WAITS,
+    Again,
+    Graph,
+    V,
+    check,
+    model,
+    recorded,
+    requested,
+    search_of,
+    searched,
+    sources,
+)
 from stepping import token_log_probabilities
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from nmt_cli import registry
 from nmt_cli.annexes.later.settings import (
     AlibiAttentionConfig,
     RelativeAttentionConfig,
@@ -33,53 +39,13 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import AllOf
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
-from nmt_cli.fast.cuda import checks
+from nmt_cli.fast.cuda import checks, fixed_search
 from nmt_cli.fast.cuda import graph_search as module
 from nmt_cli.fast.cuda.device import Fast
-from nmt_cli.fast.cuda.graph_search import (
-    ASKED,
-    FixedSearch,
-    FixedState,
-    GraphSearch,
-    Shape,
-    captured,
-)
-from nmt_cli.interfaces import EOS, PAD, Hypothesis
+from nmt_cli.fast.cuda.fixed_search import ASKED, FixedSearch
+from nmt_cli.fast.cuda.graph_search import GraphSearch
+from nmt_cli.interfaces import EOS, Hypothesis
 from nmt_cli.layers.settings import FullAttentionConfig
-from nmt_cli.models.settings import TransformerConfig
-from nmt_cli.models.transformer import Transformer
-
-V = 300
-WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal")
-
-
-class Graph(TorchDispatchMode):
-    """Operations with the numbers and memory that they had: a replay knows nothing new."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        super().__init__()
-        self.calls: list[tuple[Any, ...]] = []
-        self.replays = 0
-        with self:
-            work()
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        assert str(function).split(".")[1] not in WAITS
-        output = function(*args, **(kwargs or {}))
-        self.calls.append((function, args, kwargs or {}, output))
-        return output
-
-    def replay(self) -> None:
-        self.replays += 1
-        # The first was the recording.
-        for function, args, kwargs, output in self.calls if self.replays > 1 else ():
-            for mine, new in zip(
-                tree_leaves(output), tree_leaves(function(*args, **kwargs)), strict=True
-            ):
-                if isinstance(mine, Tensor) and mine.data_ptr() != new.data_ptr():
-                    mine.copy_(new)
 
 
 class Counted(TorchDispatchMode):
@@ -100,115 +66,7 @@ class Counted(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
-    new_graphs: list[Graph] = []
-    monkeypatch.setattr(
-        module, "captured", lambda work: new_graphs.append(Graph(work)) or new_graphs[-1]
-    )
-    return new_graphs
-
-
-def model(attention: Any = None, dtype: str = "float32", **fields: Any) -> Any:
-    """A model of opinions, whose outputs end early or late."""
-    registry.discover()
-    torch.manual_seed(0)
-    config = TransformerConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4, **fields)
-    words = {"source_vocabulary_size": V, "target_vocabulary_size": V, "shared_vocabulary": True}
-    new_model = Transformer(config, attention=attention or FullAttentionConfig(), **words)
-    with torch.no_grad():
-        new_model.target_embedding.weight[EOS] *= 2
-        new_model.decoder[-1].around_feed_forward.norm.weight.normal_()
-    return Fast(torch.device("cpu")).decodable(new_model.eval(), dtype)
-
-
-def search_of(decodable: Any) -> GraphSearch:
-    search = Fast(torch.device("cpu")).search(decodable, beam_search)
-    assert isinstance(search, GraphSearch)
-    return search
-
-
-def searched(search: GraphSearch, *batch: Any) -> list[list[Hypothesis]]:
-    (outputs,) = search([(*batch, None)])
-    return outputs
-
-
-def sources(lengths: Sequence[int], seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randint(EOS + 1, V, (len(lengths), max(lengths)), generator=generator)
-    ends = torch.tensor(lengths)[:, None] - 1
-    places = torch.arange(rows.size(1))
-    return rows.masked_fill(places == ends, EOS).masked_fill(places > ends, PAD)
-
-
-def check(results: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    assert [[h.tokens for h in hypotheses] for hypotheses in results] == [
-        [h.tokens for h in hypotheses] for hypotheses in expected
-    ]
-    for mine, its in zip(chain(*results), chain(*expected), strict=True):
-        assert mine.score == pytest.approx(its.score, abs=1e-4)
-        assert mine.token_scores == pytest.approx(its.token_scores, abs=1e-4)
-
-
-class Again:
-    """In place of a CUDA graph."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self.replay = work
-
-
-class Pools:
-    """The pools of memory of two GPUs' graphs. A pool that its last graph has left is dead."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.device = 0
-        self.users = Counter[tuple[int, int]]()  # of a pool on a device
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: self.device)
-        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: PooledGraph(self))
-        monkeypatch.setattr(torch.cuda, "graph", self.capture)
-
-    @contextmanager
-    def capture(self, graph: PooledGraph, pool: int | None, **_: Any) -> Iterator[None]:
-        place = (self.device, pool or 1 + len(self.users))
-        if self.users.get(place) == 0:
-            raise RuntimeError("use_count > 0 INTERNAL ASSERT FAILED")
-        self.users[place] += 1
-        graph.place = place
-        yield
-
-
-class PooledGraph:
-    place: tuple[int, int]
-
-    def __init__(self, pools: Pools) -> None:
-        self.pools = pools
-
-    def pool(self) -> int:
-        return self.place[1]
-
-    def __del__(self) -> None:
-        if hasattr(self, "place"):
-            self.pools.users[self.place] -= 1
-
-
-def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second model in one process may come when the graphs of the first are gone.
-
-    Devices have their own pools.
-    """
-    monkeypatch.setattr(module, "_graphs", defaultdict(WeakSet))
-    pools = Pools(monkeypatch)
-    graphs = [captured(lambda: None), captured(lambda: None)]
-    assert graphs[0].pool() == graphs[1].pool()
-    del graphs[0]
-    graphs.append(captured(lambda: None))
-    assert graphs[0].pool() == graphs[1].pool()
-    graphs.clear()
-    graphs.append(captured(lambda: None))
-
-    pools.device = 1
-    other = captured(lambda: None)
-    del other
-    captured(lambda: None)
-    assert sum(pools.users.values()) == 1
+    return recorded(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +145,7 @@ def test_the_batches_of_a_call_are_one_queue(beam: int, monkeypatch: pytest.Monk
         limits = [numbers.randint(0, limit) for _ in range(count)]
         batches.append((source, limits, options, None))
     for _ in range(2):
-        for batch, outputs in zip(batches, search(batches), strict=True):
+        for batch, outputs in zip(batches, search(requested(batches)), strict=True):
             check(outputs, beam_search(decodable, *batch))
     assert len(moves) >= 2
     assert {shape.columns for shape in search.searches} >= {32, 96}
@@ -298,11 +156,12 @@ def test_places_are_refilled(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = list[int]()
     step = FixedSearch.step
     monkeypatch.setattr(FixedSearch, "step", lambda self: steps.append(1) or step(self))
-    monkeypatch.setattr(module, "captured", Again)
+    monkeypatch.setattr(fixed_search, "captured", Again)
     options = SearchSettings(2, min_length=40, early_termination=False)
     numbers = random.Random(1)
     limits = [[numbers.choice([5, 10, 40]) for _ in range(8)] for _ in range(10)]
-    list(search_of(model())([(sources([5] * 8), few, options, None) for few in limits]))
+    batches = [(sources([5] * 8), few, options, None) for few in limits]
+    list(search_of(model())(requested(batches)))
     waits = 80 * 2 * ASKED  # at most, from the end of a sentence to the next one
     tokens = sum(limit + 1 for few in limits for limit in few)
     assert tokens / 8 < len(steps) <= (tokens + waits) / 8 + 41
@@ -310,7 +169,7 @@ def test_places_are_refilled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_host_waits_once_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     search, options = search_of(model()), SearchSettings(early_termination=False)
-    batches = [(sources([9, 8, 7] * 8), [49, 20, 10] * 8, options, None)] * 3
+    batches = list(requested([(sources([9, 8, 7] * 8), [49, 20, 10] * 8, options, None)] * 3))
     questions = list[int]()
     run = FixedSearch.run
     monkeypatch.setattr(
@@ -346,9 +205,9 @@ def test_a_caller_may_search_while_it_reads_results() -> None:
     search = search_of(decodable)
     batches = [(sources([9 - seed] * 9, seed), [20] * 9, options, None) for seed in range(3)]
     expected = [beam_search(decodable, *batch) for batch in batches]
-    for outer, first in zip(search(batches), expected, strict=True):
+    for outer, first in zip(search(requested(batches)), expected, strict=True):
         check(outer, first)
-        check(next(search(batches)), expected[0])
+        check(next(search(requested(batches))), expected[0])
 
 
 def test_kernels_that_do_not_run(
@@ -389,14 +248,14 @@ def test_where_it_is_used() -> None:
         (source, [5], options, constraint),
         (source, [5], options, None),
     ]
-    first, *others, last = search(batches)
+    requests = list(requested(batches))
+    first, *others, last = search(requests)
     assert isinstance(first[0][0], Hypothesis)
-    assert others == batches[1:3]
+    assert others == requests[1:3]
     assert isinstance(last[0][0], Hypothesis)
     device = Fast(torch.device("cpu"))
     restricted = model(RestrictedAttentionConfig(neighbourhood=2))
     assert not isinstance(device.search(restricted, beam_search), GraphSearch)
-    assert not isinstance(device.search(model(), lambda *_: []), GraphSearch)
 
 
 def test_the_oldest_tensors_go_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,45 +277,6 @@ def test_memory_that_runs_out_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert search.searches == {}
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_low_type_is_that_of_everything_between(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Types(TorchDispatchMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.found: set[torch.dtype] = set()
-
-        def __torch_dispatch__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            output = function(*args, **(kwargs or {}))
-            if str(function).split(".")[1] in (
-                "mm",
-                "addmm",
-                "bmm",
-                "baddbmm",
-                "native_layer_norm",
-                "relu",
-                "_softmax",
-            ):
-                self.found.add(tree_leaves(output)[0].dtype)
-            return output
-
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    decodable, source = model(dtype=str(dtype).removeprefix("torch."), norm="pre"), sources([9, 4])
-    with torch.no_grad(), Types() as types:
-        encoded = decodable.start(source)
-        state = FixedState.of(decodable, Shape(SearchSettings(1), 2, 32, 64), encoded)
-        state.begin(torch.tensor([0, 1]), encoded, slice(2))
-        state.now += 1
-        state.columns = 8
-        log_probabilities, _ = decodable.step(torch.tensor([5, 6]), state)
-    assert types.found == {dtype}
-    assert log_probabilities.dtype == torch.float32
-    assert log_probabilities.exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
-
-
 @pytest.mark.parametrize("limit", [126, 127])
 def test_a_sentence_past_its_end_moves_to_fewer_positions(limit: int) -> None:
     """The host does not know yet that the shorter ones have reached their limit."""
@@ -466,5 +286,5 @@ def test_a_sentence_past_its_end_moves_to_fewer_positions(limit: int) -> None:
     for seed, limits in enumerate(([limit], [63] * 12, [60] * 8)):
         batches.append((sources([6] * len(limits), seed), limits, options, None))
     expected = [beam_search(decodable, *batch) for batch in batches]
-    for outputs, of_batch in zip(search_of(decodable)(batches), expected, strict=True):
+    for outputs, of_batch in zip(search_of(decodable)(requested(batches)), expected, strict=True):
         check(outputs, of_batch)

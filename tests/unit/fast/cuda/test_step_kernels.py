@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from graph_searches import Again, requested
 
 from nmt_cli import registry
 from nmt_cli.annexes.later.settings import RotaryAttentionConfig
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchSettings
-from nmt_cli.fast.cuda import checks, graph_search
+from nmt_cli.fast.cuda import checks, fixed_search, graph_search
 from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.interfaces import EOS, PAD
 from nmt_cli.layers.settings import FullAttentionConfig
@@ -123,7 +124,7 @@ def test_attention_of_a_step(W: int, d_k: int, d_v: int, newest: bool) -> None:
 @pytest.mark.parametrize("seed", range(SEARCHES))
 def test_a_search_with_kernels(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds what the ordinary search finds, with places that are refilled."""
-    monkeypatch.setattr(graph_search, "captured", Again)
+    monkeypatch.setattr(fixed_search, "captured", Again)
     monkeypatch.setattr(graph_search, "FEWEST", 1)
     registry.discover()
     torch.manual_seed(seed)
@@ -157,19 +158,12 @@ def test_a_search_with_kernels(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
             row[:length] = torch.tensor([numbers.randrange(EOS + 1, V) for _ in range(length)])
             row[length - 1] = EOS
         batches.append((source, [numbers.randint(0, 5) for _ in lengths], options, None))
-    outputs = chain.from_iterable(fast.search(decodable, beam_search)(batches))
+    outputs = chain.from_iterable(fast.search(decodable, beam_search)(requested(batches)))
     expected = chain.from_iterable(beam_search(decodable, *batch) for batch in batches)
     for mine, its in zip(outputs, expected, strict=True):
         assert [output.tokens for output in mine] == [output.tokens for output in its]
         scores = [[output.score for output in outputs] for outputs in (mine, its)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-5)
-
-
-class Again:
-    """In place of a CUDA graph."""
-
-    def __init__(self, work: Any) -> None:
-        self.replay = work
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
