@@ -55,11 +55,9 @@ def read_presets(module: str, path: str) -> None:
 
 
 def find_preset(name: str) -> Preset | None:
-    """Return the preset of this name or alias, or None."""
-    for own_name, candidate in PRESETS.items():
-        if name in (own_name, *candidate.aliases):
-            return candidate
-    return None
+    """Return the preset of this name, or else of this alias, or None."""
+    of_aliases = {alias: other for other in PRESETS.values() for alias in other.aliases}
+    return PRESETS.get(name, of_aliases.get(name))
 
 
 def _register(name: str, new: Preset) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nmt_cli import registry
 from nmt_cli.errors import UsageError
-from nmt_cli.presets import PRESETS, preset
+from nmt_cli.presets import PRESETS, Preset, find_preset, preset
 
 Nmt = Callable[..., tuple[int, str, str]]
 
@@ -59,6 +59,13 @@ def test_the_name_of_another_program(nmt: Nmt) -> None:
     assert "iwslt14, transformer_iwslt_de_en: " in nmt("train", "--list-presets")[1]
     listing = json.loads(nmt("train", "--list-presets", "--json")[1])
     assert listing["iwslt14"]["aliases"] == ["transformer_iwslt_de_en"]
+
+
+def test_a_preset_of_the_user_comes_before_an_alias(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = Preset("mine", {}, "mine")
+    monkeypatch.setitem(PRESETS, "transformer_iwslt_de_en", mine)
+    assert find_preset("transformer_iwslt_de_en") is mine
+    assert find_preset("transformer_wmt_en_de") is PRESETS["transformer_base"]
 
 
 def test_a_name_belongs_to_one_preset() -> None:

@@ -74,6 +74,9 @@ def _converted(conversion: Conversion) -> str:
             "`nmt translate` takes other text as it is"
         )
     _from_tables(conversion, flags_of)
+    translate = flags_of.get("translate", {})
+    if "--sample" in translate and translate.pop("--beam", None):
+        conversion.differences.append("samples have no --beam: --nbest N draws N outputs of a line")
     if "train" in flags_of:
         flags_of["train"].setdefault("--max-steps", _NO_LIMIT)
         flags_of["train"].setdefault("--out", "RUN")

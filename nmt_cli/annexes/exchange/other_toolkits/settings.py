@@ -92,7 +92,7 @@ class Conversion:
         if not numbers or "$" in value:
             self.missing.append(f"{name} {value}: not a number")
             return default
-        if len(numbers) > 1 and name != "lr":
+        if len(numbers) > 1:
             self.differences.append(f"{name} {value}: the first value is taken")
         return float(numbers[0])
 

@@ -566,7 +566,16 @@ def test_processes_of_a_launcher() -> None:
         ("fairseq-train bin --store-ema --ema-decay 0.9", "--ema-decay 0.9 "),
         ("marian-decoder -m a --max-length 99 --max-length-crop", "--max-source-length 99"),
         ("onmt_train -self_attn_type scaled-dot", "--num-heads 8"),
-        ("fairseq-generate bin --path run --sampling --replace-unk", "--sample "),
+        (
+            "fairseq-generate bin --path run --sampling --replace-unk",
+            "translate run --alpha 1 --test --sample ",
+        ),
+        ("marian-decoder -m a --output-sampling", "--alpha 0 --sample "),
+        (
+            "marian-decoder -m a --output-sampling topk 10 0.5",
+            "--sample --top-k 10 --temperature 0.5 ",
+        ),
+        ("marian-decoder -m a --output-sampling full 0.7", "--sample --temperature 0.7 "),
     ],
 )
 def test_values_that_change(line: str, flags: str) -> None:
@@ -585,6 +594,22 @@ def test_only_flags_of_ours_that_take_one_get_a_value(command: str) -> None:
         answers = answers_for(program, command).values() if command in program["commands"] else ()
         for flag in " ".join(filter(_is_flag, answers)).split():
             assert getattr(known[flag], "is_flag", False) == (flag in _SWITCHES), flag
+
+
+@pytest.mark.parametrize(
+    ("line", "remark"),
+    [
+        ("fairseq-generate bin --sampling", "samples have no --beam"),
+        ("fairseq-train bin --lr 1e-3,5e-4", "lr 1e-3,5e-4: the first value is taken"),
+        ("fairseq-interactive bin --constraints", "constraints ordered: --glossary FILE"),
+        ("marian-decoder -m a b --weights 0.3 0.7", "weights 0.3"),
+    ],
+)
+def test_remarks(line: str, remark: str) -> None:
+    text = converted(line)
+    assert remark in text
+    for command in commands(text):
+        parsed(command)
 
 
 def test_a_second_source_of_marian() -> None:
