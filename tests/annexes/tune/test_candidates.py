@@ -9,6 +9,8 @@ import pytest
 from nmt_cli import registry
 from nmt_cli.annexes.tune.candidates import SPACES, candidates, of_length
 
+MODEL = {"optimizer", "matrix_rate", "attention", "positions", "zero_sublayers"}
+
 
 @pytest.mark.parametrize("space", SPACES)
 def test_each_value_is_equally_frequent(space: str) -> None:
@@ -25,7 +27,7 @@ def test_each_value_is_equally_frequent(space: str) -> None:
         ("d_model", {"num_layers", "d_model", "d_ff", "num_heads"}),
         ("preset", {"num_layers", "d_model", "d_ff", "num_heads"}),
         ("learning_rate_scale", {"peak_learning_rate"}),
-        ("optimizer", {"optimizer", "attention", "positions", "zero_sublayers"}),
+        ("optimizer", MODEL),
     ],
 )
 def test_what_is_given_does_not_vary(fixed: str, missing: set[str]) -> None:
@@ -36,11 +38,7 @@ def test_what_is_given_does_not_vary(fixed: str, missing: set[str]) -> None:
 
 def test_no_candidate_is_there_twice() -> None:
     few = candidates(9, "cpu", {"preset", "dropout", "batch_tokens"})
-    assert sorted(settings["peak_learning_rate"] for settings in few.values()) == [
-        1.5e-3,
-        3e-3,
-        6e-3,
-    ]
+    assert sorted(settings["peak_learning_rate"] for settings in few.values()) == [1e-3, 2e-3, 4e-3]
 
 
 def test_warmup_and_decay_follow_the_length() -> None:

@@ -40,7 +40,7 @@ def test_settings_are_found_and_can_be_used(
     best = min(means, key=means.__getitem__)
     assert table.index(f" {best} ") < table.index(f" {'21'[int(best) - 1]} ")
     assert f"{means[best]:.4g}" in table
-    assert "peak_learning_rate 0.003" in table
+    assert "peak_learning_rate 0.002" in table
     assert "muon" not in table  # all have it
     chosen = json.loads((out / "chosen.json").read_text())
     trial = json.loads((out / "trials" / f"2-{best}" / "config.json").read_text())
