@@ -43,7 +43,7 @@ def test_the_rate_is_that_of_the_last_lines(
         clock.windows.append(len(lines))
 
     engine = SimpleNamespace(workers=lambda *_: nullcontext())
-    translator = SimpleNamespace(engine=engine, translate_window=translate)
+    translator = SimpleNamespace(engine=engine, read_ahead=1024, translate_window=translate)
     monkeypatch.setattr(module, "load_translator", lambda *_, **__: translator)
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
     (tmp_path / "text").write_text("".join(f"line {number}\n" for number in range(5000)))

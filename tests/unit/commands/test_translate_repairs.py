@@ -15,6 +15,7 @@ from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.annexes.serving.interactive import converse
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.translate_options import TranslateCommandOptions
+from nmt_cli.cores import Sizes
 from nmt_cli.decoding.around import Chain
 from nmt_cli.decoding.options import SearchOptions, SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
@@ -38,7 +39,9 @@ def translator(*outputs: Output) -> Any:
         search=SearchSettings(beam=2, alpha=0.3),
         chain=Chain(),
         translate_window=translate_window,
-        engine=SimpleNamespace(workers=lambda *_: nullcontext(), positions=None),
+        engine=SimpleNamespace(
+            workers=lambda *_: nullcontext(), positions=None, sizes=Sizes(1, 1, 1)
+        ),
     )
 
 
