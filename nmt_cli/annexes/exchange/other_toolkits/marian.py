@@ -123,9 +123,9 @@ def translate(of: Conversion) -> None:
     models = of.words("models", "m") if decodes else []
     of.flags |= dict.fromkeys(models or ["RUN"])
     of.flags |= {"--beam": of.take("beam-size"), "--alpha": of.take("normalize")}
-    kind, *values = [*of.words("output-sampling"), ""]
-    if decodes and kind:
-        names = ["--temperature"] if kind == "full" else ["--top-k", "--temperature"]
-        of.flags |= {"--sample": None, **dict(zip(names, filter(None, values), strict=False))}
+    sampling = of.words("output-sampling")
+    if decodes and sampling:
+        names = ["--temperature"] if sampling[0] == "full" else ["--top-k", "--temperature"]
+        of.flags |= {"--sample": None, **dict(zip(names, sampling[1:], strict=False))}
     if decodes and of.is_on("n-best"):
         of.flags["--nbest"] = of.settings["beam-size"]
