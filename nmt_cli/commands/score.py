@@ -49,9 +49,9 @@ class ScoreOptions:
     metrics: tuple[str, ...] = option(
         (),
         "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (the "
-        "steps from sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-1, top-3, "
-        "top-5, top-10, another name from docs/score.md, or MODULE:FUNCTION. Commas separate "
-        "several. [default: bleu, chrf]",
+        "steps from sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-1, top-2, "
+        "top-3, top-5, top-10, another name from docs/score.md, or MODULE:FUNCTION. Commas "
+        "separate several. [default: bleu, chrf]",
         names=("--metric",),
         suggestions=metric_names,
     )
