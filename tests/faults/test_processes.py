@@ -83,13 +83,16 @@ def test_the_number_of_processes_may_change(
         assert actual == pytest.approx(expected, rel=1e-4)
 
 
-def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_three_processes_resume_exactly(
+    ranks: Any, tiny_data: Path, tmp_path: Path, optimizer: str
+) -> None:
     """Three numbers have two sums: the order must be the same in a newly started process."""
+    flags = (*LOGGED, "--optimizer", optimizer, "--batch-tokens", 60, "--micro-batches", 3)
     weights = []
     for run, ends in (("whole", (4,)), ("resumed", (2, 4))):
         for end in ends:
-            settings = (*LOGGED, "--batch-tokens", 60, "--micro-batches", 3, "--max-steps", end)
-            for process in ranks(3, tiny_data, tmp_path / run, *settings):
+            for process in ranks(3, tiny_data, tmp_path / run, *flags, "--max-steps", end):
                 process.code(0)
         weights.append(load_weights(tmp_path / run / "checkpoints" / "step-00000004"))
     whole, resumed = weights

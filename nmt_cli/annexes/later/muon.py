@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.annexes.later.adamw import adamw
 from nmt_cli.annexes.later.settings import MuonConfig
+from nmt_cli.distributed import explain_lost_ranks
 from nmt_cli.model import Model
 from nmt_cli.optim.adam import uncompiled
 
@@ -83,11 +86,28 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(averages, gradients, 1 - momentum)
         # [n, rows, columns]
         ahead = torch.stack(torch._foreach_lerp(gradients, averages, momentum))
-        steps = list(orthogonalised(ahead).float())
+        steps = list(orthogonalised_by_ranks(ahead).float())
         # The root mean square of Adam's steps is about 0.2 times the rate.
         scale = 0.2 * max(ahead.shape[1:]) ** 0.5
         torch._foreach_mul_(matrices, 1 - rate * self.config.weight_decay)
         torch._foreach_add_(matrices, steps, alpha=-rate * scale)
+
+
+def orthogonalised_by_ranks(matrices: Tensor) -> Tensor:
+    """Return what `orthogonalised` does. On CPUs, each rank computes a part of the matrices.
+
+    With small updates this is a third of the time of an update. On a GPU it is little.
+    """
+    if not (dist.is_initialized() and matrices.device.type == "cpu"):
+        return orthogonalised(matrices)
+    ranks = dist.get_world_size()
+    missing = -len(matrices) % ranks
+    parts = F.pad(matrices, (0, 0, 0, 0, 0, missing)).chunk(ranks)
+    part = orthogonalised(parts[dist.get_rank()]).contiguous()
+    steps = part.new_empty(ranks * len(part), *part.shape[1:])
+    with explain_lost_ranks():
+        dist.all_gather_into_tensor(steps, part)
+    return steps[: len(matrices)]
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:

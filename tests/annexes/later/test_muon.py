@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,33 @@ def test_a_step_has_singular_values_near_one(
     large = diagonal.diagonal()[values > 0.05 * values.norm()]
     assert ((large > 0.6) & (large < 1.3)).all()
     assert (diagonal - diagonal.diagonal().diag()).abs().max() < 0.1
+
+
+RANK = """
+import sys
+import torch, torch.distributed as dist
+from nmt_cli.annexes.later.muon import orthogonalised_by_ranks
+
+folder, rank = sys.argv[1:]
+dist.init_process_group("gloo", f"file://{folder}/store", rank=int(rank), world_size=2)
+torch.save(orthogonalised_by_ranks(torch.load(f"{folder}/matrices")), f"{folder}/steps-{rank}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 24), (1, 24, 8)])
+def test_two_ranks_compute_the_steps_of_one(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Also if they have unequal parts, or one has none."""
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    torch.save(matrices, tmp_path / "matrices")
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank)])
+        for rank in range(2)
+    ]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
+    first, second = (torch.load(tmp_path / f"steps-{rank}") for rank in range(2))
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first, orthogonalised(matrices), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("separate", [False, True])
