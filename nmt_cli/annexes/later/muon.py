@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nmt_cli.annexes.later.adamw import adamw
 from nmt_cli.annexes.later.settings import MuonConfig
-from nmt_cli.distributed import explain_lost_ranks
+from nmt_cli.distributed import explain_lost_ranks, ranks_of
 from nmt_cli.model import Model
 from nmt_cli.optim.adam import uncompiled
 
@@ -86,7 +86,9 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(averages, gradients, 1 - momentum)
         # [n, rows, columns]
         ahead = torch.stack(torch._foreach_lerp(gradients, averages, momentum))
-        steps = list(orthogonalised_by_ranks(ahead).float())
+        divided = any(ranks_of(matrix) > 1 for matrix in matrices)  # ranks have different parts
+        orthogonalise = orthogonalised if divided else orthogonalised_by_ranks
+        steps = list(orthogonalise(ahead).float())
         # The root mean square of Adam's steps is about 0.2 times the rate.
         scale = 0.2 * max(ahead.shape[1:]) ** 0.5
         torch._foreach_mul_(matrices, 1 - rate * self.config.weight_decay)

@@ -104,6 +104,19 @@ def test_two_ranks_compute_the_steps_of_one(shape: tuple[int, ...], tmp_path: Pa
     torch.testing.assert_close(first, orthogonalised(matrices), rtol=0.02, atol=0.02)
 
 
+def test_of_a_divided_matrix_each_rank_changes_its_own_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("nmt_cli.annexes.later.muon.orthogonalised_by_ranks")
+    part = nn.Parameter(torch.ones(4, 4))
+    vars(part)["ranks"] = 2
+    part.grad = torch.eye(4)
+    optimizer = muon(MuonConfig(), parameters=[part])
+    optimizer.param_groups[0]["lr"] = 0.1
+    optimizer.step()
+    assert not torch.equal(part.detach(), torch.ones(4, 4))
+
+
 @pytest.mark.parametrize("separate", [False, True])
 def test_of_a_transformer_it_trains_the_matrices_of_the_layers(separate: bool) -> None:
     """Not the embeddings, of which one is the output layer, and not the tables of positions."""
