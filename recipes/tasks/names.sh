@@ -16,11 +16,11 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
-seeds=3
+seeds=3 batch=256
 read_flags "seeds out ..." "$@"
 ((${#words[@]} == 2)) || usage_error "give the directory of the files and a language"
 language="${words[1]}" out="${out:-$checkout/runs/names-${words[1]}}" measures=top-1,top-2,top-3
-train=("${characters[@]}" --d-model 256 --d-ff 1024 --batch-sentences 256)
+train=("${characters[@]}" --d-model 256 --d-ff 1024 --batch-sentences "$batch")
 translate=(--beam 5 --nbest 3 --format tsv)
 published=()
 [[ "$language" != russian ]] || published=(top-1=59.65 top-2=71.05 top-3=75.33)
@@ -39,4 +39,4 @@ table_of train letters "wd_${language}_64" "$language.train"
 table_of valid letters "wd_${language}_16" "$language.dev"
 table_of test letters "wd_${language}_20" "$language.test"
 data --subwords none --separate-vocabularies --normalization none
-systems "${STEPS:-$(($(wc -l <"$out/train.tsv") * 10 / 256))}" "${published[@]}"
+systems "${STEPS:-$(($(wc -l <"$out/train.tsv") * 10 / batch))}" "${published[@]}"

@@ -229,9 +229,11 @@ def test_nbest_lists(nmt_score: Score) -> None:
             for line in pair
         ],
     )
-    _, out, _ = nmt_score("nbest", "--ref", "reference", "--metric", "top-1,top-2,bleu", "--json")
+    metrics = "top-1,top-2,top-3,bleu"
+    _, out, _ = nmt_score("nbest", "--ref", "reference", "--metric", metrics, "--json")
     expected = scores_of(nmt_score("bad", "--ref", "reference", "--metric", "bleu", "--json")[1])
-    assert scores_of(out) == {"top-1": 0, "top-2": pytest.approx(100 / 3)} | expected
+    third = pytest.approx(100 / 3)
+    assert scores_of(out) == {"top-1": 0, "top-2": third, "top-3": third} | expected
     write("nbest", ["1\t0.5\tA", "B"])
     code, _, err = nmt_score("nbest", "--ref", "reference", "--metric", "top-3")
     assert code == 1
