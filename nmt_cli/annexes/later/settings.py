@@ -64,6 +64,18 @@ class RDropConfig(LabelSmoothingConfig):
     sum_of_passes: bool = field(default=True, metadata={"before": False})
 
 
+@configures(
+    "criterion",
+    "sampled_cross_entropy",
+    "nmt_cli.annexes.later.sampled_cross_entropy:SampledCrossEntropy",
+)
+@dataclass(frozen=True)
+class SampledCrossEntropyConfig(LabelSmoothingConfig):
+    sampled_ids: int = option(
+        2000, "Ids of the vocabulary besides the targets of a micro-batch.", minimum=1
+    )
+
+
 @configures("preparation", "new_vocabulary", "nmt_cli.annexes.later.new_vocabulary:adapt")
 @dataclass(frozen=True)
 class NewVocabularyConfig:

@@ -1,0 +1,52 @@
+"""Sampled softmax: a part of the vocabulary stands for the whole (Jean et al. 2015, section 3)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from nmt_cli.annexes.later.settings import SampledCrossEntropyConfig
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.interfaces import PAD, Batch, Loss
+
+
+class SampledCrossEntropy(LabelSmoothedCrossEntropy):
+    """Label-smoothed cross-entropy over the targets of a micro-batch and a sample of the others.
+
+    A sampled id counts for several, so that the sum of all exponentials is as large on average.
+    The uniform part of the targets is over the same ids. In evaluation mode it is the exact loss.
+    """
+
+    takes_bins = False  # the number of ids differs, which a CUDA graph cannot replay
+
+    def __init__(self, config: SampledCrossEntropyConfig) -> None:
+        super().__init__(config)
+        self.sampled_ids = config.sampled_ids
+
+    def __call__(self, model: Any, batch: Batch) -> Loss:
+        """See `Criterion`."""
+        if not model.training:
+            return super().__call__(model, batch)
+        hidden, targets = self.outputs(model, batch)  # [N, d] and [n]
+        weight = model.output_weight  # [V, d]
+        is_target = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
+        is_target[targets] = True
+        is_target[PAD] = True  # its place is 0 again: a target that does not count
+        others = (~is_target).nonzero().squeeze(1)
+        order = torch.randperm(len(others), device=weight.device)
+        sample = others[order[: self.sampled_ids]]
+        ids = torch.cat([is_target.nonzero().squeeze(1), sample])  # [v]
+        bias = weight.new_zeros(len(ids))
+        bias[len(ids) - len(sample) :] = math.log(max(len(others), 1) / max(len(sample), 1))
+        if model.output_bias is not None:
+            bias = bias + model.output_bias[ids]
+        places = torch.empty_like(is_target, dtype=torch.long)
+        places[ids] = torch.arange(len(ids), device=weight.device)
+        # Backward, an embedding sums rows faster than an index.
+        total, nll = self.cross_entropy(
+            hidden, F.embedding(ids, weight), places[targets], self.epsilon, bias
+        )
+        return Loss(total, nll, batch.num_tokens)
