@@ -20,8 +20,8 @@ read_flags "seed out ..." "$@"
 text="${words[0]}" out="${out:-$checkout/runs/speedrun-$seed}"
 [[ ! -e "$out/run" ]] || usage_error "$out/run exists: the clock counts a whole training, give another --out"
 export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-train=("${captions[@]}" --dropout 0.1 --learning-rate-scale 1 --decay-steps 1100 --max-steps 1100 --save-every 50
-  --validate-every 1000)
+train=("${captions[@]}" --num-layers 3 --dropout 0.1 --criterion sampled_cross_entropy --label-smoothing 0.04
+  --warmup-steps 80 --peak-learning-rate 0.007 --decay-steps 980 --max-steps 980 --save-every 50 --validate-every 1000)
 
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/val" \
   --test "$text/test_2016_flickr" --normalization none --moses --lowercase --vocab-size 10000 --out "$out/data"
@@ -30,7 +30,7 @@ began="$(date +%s)"
 "$recipes/train.sh" "$out/data" --out "$out/run" "${train[@]}" --seed "$seed" "${train_flags[@]}"
 seconds="$(($(date +%s) - began))"
 nmt average "$out/run" --last "${AVERAGED:-5}" --out "$out/averaged"
-nmt translate "$out/averaged" --input "$out/data/test.source.txt" --beam 4 --alpha 0.6 --output "$out/hypotheses"
+nmt translate "$out/averaged" --input "$out/data/test.source.txt" --beam 12 --alpha 2 --output "$out/hypotheses"
 nmt score "$out/hypotheses" --ref "$out/data/test.target.txt" --target-lang de --metric multi30k
 printf 'minutes of nmt train: %d.%d\n' "$((seconds / 60))" "$((seconds % 60 / 6))"
 printf 'seconds of nmt train: %d\n' "$seconds"
