@@ -21,7 +21,7 @@ text="${words[0]}" out="${out:-$checkout/runs/speedrun-$seed}"
 [[ ! -e "$out/run" ]] || usage_error "$out/run exists: the clock counts a whole training, give another --out"
 export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 train=("${captions[@]}" --num-layers 3 --dropout 0.1 --criterion sampled_cross_entropy --label-smoothing 0.04
-  --warmup-steps 80 --learning-rate-scale 0.7 --decay-steps 980 --max-steps 980 --save-every 50 --validate-every 1000)
+  --warmup-steps 80 --learning-rate-scale 0.7 --decay-steps 1300 --max-steps 1300 --save-every 50 --validate-every 1000)
 
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/val" \
   --test "$text/test_2016_flickr" --normalization none --moses --lowercase --vocab-size 10000 --out "$out/data"
