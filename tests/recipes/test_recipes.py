@@ -155,7 +155,9 @@ def test_a_speedrun_is_one_whole_training(dry: Bash, calls: Calls, tmp_path: Pat
     assert train.startswith("train out/data --out out/run --preset multi30k ")
     assert train.endswith(" --seed 3 --optimizer muon")
     assert average == "average out/run --last 7 --out out/averaged"
-    assert translate.startswith("translate out/averaged --input out/data/test.source.txt --beam ")
+    assert translate.startswith(
+        "translate out/averaged --input out/data/test.source.txt --beam 12 --alpha 2 "
+    )
     assert (
         score
         == "score out/hypotheses --ref out/data/test.target.txt --target-lang de --metric multi30k"
