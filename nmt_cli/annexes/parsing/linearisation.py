@@ -111,9 +111,16 @@ def _needs_mark(name: str) -> bool:
 
 
 def repair(
-    symbols: Iterable[str], words: Sequence[str], form: Linearisation
+    symbols: Iterable[str],
+    words: Sequence[str],
+    form: Linearisation,
+    likely_tags: Sequence[str] = (),
 ) -> tuple[Tree, dict[str, int]]:
     """Return the tree described by `symbols` over exactly `words`, and counts of repairs by kind.
+
+    If there are not as many leaves as words, a leaf and a word are aligned by their tags, with the
+    fewest differences. `likely_tags` has one tag for each word. Without them, the first leaf is
+    that of the first word, and so on.
 
     The kinds of repairs:
 
@@ -123,23 +130,52 @@ def repair(
     - unopened: closing brackets while no constituent is open, dropped.
     - unclosed: closing brackets added.
     - empty: constituents without a word, dropped.
-    - surplus words: leaves beyond the number of words, dropped.
-    - missing words: words without a leaf, added to the last outermost constituent.
+    - surplus words: leaves without a word, dropped.
+    - missing words: words without a leaf, added before the next leaf. Those after all leaves are
+      added to the last outermost constituent.
     - flat: 1 if there was no leaf at all. All words are then the children of one constituent S.
     """
-    builder = _Builder(words)
-    for symbol in symbols:
-        builder.add(form.meaning(symbol))
+    meanings = [form.meaning(symbol) for symbol in symbols]
+    tags = [meaning.tag for meaning in meanings if isinstance(meaning, Leaf)]
+    builder = _Builder(_words_of_leaves(tags, words, likely_tags))
+    for meaning in meanings:
+        builder.add(meaning)
     tree = Tree((Open(ROOT_LABEL), *builder.finish(), Close(ROOT_LABEL)))
     return tree, {kind: count for kind, count in builder.repairs.items() if count}
+
+
+def _words_of_leaves(
+    tags: Sequence[str], words: Sequence[str], likely_tags: Sequence[str]
+) -> list[Sequence[str]]:
+    """Return the words up to each leaf that belong to no leaf before, and those after all leaves.
+
+    The last word up to a leaf is its own. A leaf without any is surplus.
+    """
+    if len(tags) == len(words) or not likely_tags:
+        return [*(words[i : i + 1] for i in range(len(tags))), words[len(tags) :]]
+    # Training imports this file, also on machines without rapidfuzz.
+    from rapidfuzz.distance import Levenshtein
+
+    words_of_leaves: list[Sequence[str]] = []
+    missing: list[str] = []
+    for operation in Levenshtein.opcodes(tags, likely_tags):
+        stretch = words[operation.dest_start : operation.dest_end]
+        if operation.tag == "insert":
+            missing += stretch
+        elif operation.tag == "delete":
+            words_of_leaves += [()] * (operation.src_end - operation.src_start)
+        else:
+            for word in stretch:
+                words_of_leaves.append([*missing, word])
+                missing = []
+    return [*words_of_leaves, missing]
 
 
 class _Builder:
     """Collects events that are always the beginning of a well-formed tree."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = words
-        self.used = 0
+    def __init__(self, words_of_leaves: Iterable[Sequence[str]]) -> None:
+        self.words_of_leaves = iter(words_of_leaves)
         self.events: list[Event] = []
         self.stack: list[str] = []  # labels of the open constituents
         self.repairs: Counter[str] = Counter()
@@ -152,11 +188,11 @@ class _Builder:
                 self.events.append(meaning)
                 self.stack.append(label)
             case Leaf(tag, _):
-                if self.used == len(self.words):
-                    self.repairs["surplus words"] += 1
+                words = next(self.words_of_leaves)
+                if words:
+                    self.events += [*self._missing(words[:-1]), Leaf(tag, words[-1])]
                 else:
-                    self.events.append(Leaf(tag, self.words[self.used]))
-                    self.used += 1
+                    self.repairs["surplus words"] += 1
             case Close(label):
                 self._add_close(label)
 
@@ -181,12 +217,17 @@ class _Builder:
         else:
             self.events.append(Close(label))
 
+    def _missing(self, words: Iterable[str]) -> list[Leaf]:
+        leaves = [Leaf(UNKNOWN_TAG, word) for word in words]
+        self.repairs["missing words"] += len(leaves)
+        return leaves
+
     def finish(self) -> list[Event]:
-        missing = [Leaf(UNKNOWN_TAG, word) for word in self.words[self.used :]]
-        if self.words and not self.used:
+        missing = self._missing(next(self.words_of_leaves))
+        if missing and all(isinstance(event, Open) for event in self.events):
             self.repairs["flat"] += 1
+            del self.repairs["missing words"]
             return [Open(FLAT_LABEL), *missing, Close(FLAT_LABEL)]
-        self.repairs["missing words"] += len(missing)
         self.repairs["unclosed"] += len(self.stack)
         while len(self.stack) > 1:
             self._close()

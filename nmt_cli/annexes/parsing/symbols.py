@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -51,6 +51,7 @@ class TreeSymbols:
     labels: frozenset[str]  # of the treebank's constituents
     symbols: tuple[str, ...]  # all of the treebank, the most frequent first
     limits: TreeLimits  # of trees in a constrained search
+    tags: Mapping[str, str]  # the most frequent one of each word. Empty if the form has no tags
 
     @classmethod
     def of(cls, trees: Iterable[Tree], form: str) -> TreeSymbols:
@@ -58,10 +59,7 @@ class TreeSymbols:
         events: Counter[Event] = Counter()
         limits = TreeLimits(1, 1)
         for tree in trees:
-            for event in tree.events[1:-1]:
-                if isinstance(event, Leaf):
-                    event = Leaf(event.tag, "")
-                events[event] += 1
+            events.update(tree.events[1:-1])
             limits = limits.including(tree)
         labels = frozenset(event.label for event in events if isinstance(event, Open))
         limits = TreeLimits(limits.depth + _SPARE_DEPTH, limits.opens_in_row + _SPARE_OPENS)
@@ -70,14 +68,40 @@ class TreeSymbols:
         for event, count in events.items():
             counts[linearisation.symbol(event)] += count
         symbols = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
-        return cls(form, labels, tuple(symbols), limits)
+        tags: dict[str, str] = {}
+        if form == "authors":
+            for event, _ in events.most_common():
+                if isinstance(event, Leaf):
+                    tags.setdefault(event.word, event.tag)
+        return cls(form, labels, tuple(symbols), limits, tags)
 
     @cached_property
     def linearisation(self) -> Linearisation:
         return _linearisation(self.form, self.labels)
 
+    def likely_tags(self, words: Sequence[str]) -> list[str]:
+        """Return a tag for each word, or nothing if no tags are known.
+
+        That of an unknown word is the tag that most words have.
+        """
+        return [self.tags.get(word, self._most_common_tag) for word in words] if self.tags else []
+
+    @cached_property
+    def _most_common_tag(self) -> str:
+        words = Counter(self.tags.values())
+        return max(sorted(words), key=lambda tag: words[tag])
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"labels": sorted(self.labels), "symbols": list(self.symbols)}
+        words: dict[str, list[str]] = {}
+        for word, tag in self.tags.items():
+            words.setdefault(tag, []).append(word)
+        return {
+            "form": self.form,
+            "labels": sorted(self.labels),
+            "symbols": list(self.symbols),
+            "limits": asdict(self.limits),
+            "words": {tag: " ".join(words[tag]) for tag in sorted(words)},
+        }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TreeSymbols:
@@ -86,8 +110,16 @@ class TreeSymbols:
         Raises:
             KeyError, TypeError: it is damaged.
         """
-        limits = TreeLimits(**content["limits"])
-        return cls(content["form"], frozenset(content["labels"]), tuple(content["symbols"]), limits)
+        tags: dict[str, str] = {}
+        for tag, words in content.get("words", {}).items():  # older ones have none
+            tags.update(dict.fromkeys(words.split(" "), tag))
+        return cls(
+            content["form"],
+            frozenset(content["labels"]),
+            tuple(content["symbols"]),
+            TreeLimits(**content["limits"]),
+            tags,
+        )
 
 
 def _linearisation(form: str, labels: frozenset[str]) -> Linearisation:

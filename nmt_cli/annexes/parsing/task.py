@@ -174,7 +174,8 @@ class ParsingTask(VocabularyTask):
         if not words:
             return "", {}
         symbols = [self._pieces[i] for i in ids if i >= len(SPECIAL_SYMBOLS)]
-        tree, repairs = repair(symbols, words, self.trees.linearisation)
+        tags = self.trees.likely_tags(words)
+        tree, repairs = repair(symbols, words, self.trees.linearisation, tags)
         return tree_line(tree), repairs
 
     def meanings(self) -> list[Event | None]:

@@ -176,6 +176,98 @@ def test_each_repair(symbols: str, words: str, tree: str, repairs: dict[str, int
     assert count == repairs
 
 
+@pytest.mark.parametrize(
+    ("symbols", "words", "tree", "repairs"),
+    [
+        # Without tags, "sleeps" would be a noun and "." a verb.
+        (
+            "S NP DT NN /NP VP VBZ /VP . /S",
+            "the/DT big/JJ cat/NN sleeps/VBZ ./.",
+            "(S (NP (DT the) (XX big) (NN cat)) (VP (VBZ sleeps)) (. .))",
+            {"missing words": 1},
+        ),
+        (
+            "S NP DT JJ NN /NP VP VBZ /VP . /S",
+            "the/DT cat/NN sleeps/VBZ ./.",
+            "(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)) (. .))",
+            {"surplus words": 1},
+        ),
+        # A constituent that has only a surplus leaf.
+        (
+            "S NP DT NN /NP PP IN /PP VP VBZ /VP /S",
+            "the/DT cat/NN sleeps/VBZ",
+            "(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))",
+            {"surplus words": 1, "empty": 1},
+        ),
+        # As many leaves as words: a likely tag is no reason to move anything.
+        ("S NN VBZ /S", "a/VBZ b/NN", "(S (NN a) (VBZ b))", {}),
+        # Words after all leaves, and words before them.
+        (
+            "S NN VBZ /S",
+            "a/NN b/VBZ c/. d/.",
+            "(S (NN a) (VBZ b) (XX c) (XX d))",
+            {"missing words": 2},
+        ),
+        ("S NP NN /NP /S", "a/. b/. c/NN", "(S (NP (XX a) (XX b) (NN c)))", {"missing words": 2}),
+        # Both at once.
+        (
+            "S DT CD JJ JJ NN /S",
+            "a/IN b/DT c/CD d/NN",
+            "(S (XX a) (DT b) (CD c) (NN d))",
+            {"surplus words": 2, "missing words": 1},
+        ),
+        ("NP /NP", "a/NN b/NN", "(S (XX a) (XX b))", {"empty": 1, "flat": 1}),
+    ],
+)
+def test_leaves_find_their_words_by_tags(
+    symbols: str, words: str, tree: str, repairs: dict[str, int]
+) -> None:
+    text, tags = zip(*(word.split("/") for word in words.split()), strict=True)
+    repaired, count = repair(symbols.split(), text, AUTHORS, tags)
+    assert tree_line(repaired) == f"(TOP {tree})"
+    assert count == repairs
+
+
+@given(
+    symbols=st.lists(SYMBOLS, max_size=30),
+    tagged=st.lists(st.tuples(WORDS, st.sampled_from(["NN", "XX", "/NP"])), max_size=8),
+)
+def test_repair_with_tags_gives_a_tree_over_the_words(
+    symbols: list[str], tagged: list[tuple[str, str]]
+) -> None:
+    words, tags = [word for word, _ in tagged], [tag for _, tag in tagged]
+    tree, repairs = repair(symbols, words, AUTHORS, tags)
+    assert tree.words == words
+    assert not words or clean(line_tree(tree_line(tree))) == tree
+    # The difference of the two numbers does not depend on the tags.
+    _, by_position = repair(symbols, words, AUTHORS)
+    difference = repairs.get("surplus words", 0) - repairs.get("missing words", 0)
+    if "flat" not in repairs:
+        assert difference == by_position.get("surplus words", 0) - by_position.get(
+            "missing words", 0
+        )
+    again, none = repair(AUTHORS.symbols(tree), words, AUTHORS, tags)
+    assert again == tree
+    assert not none
+
+
+@given(tree=TREES, names=st.frozensets(NAMES), data=st.data())
+def test_other_leaves_keep_their_words_if_one_is_left_out(
+    tree: Tree, names: frozenset[str], data: st.DataObject
+) -> None:
+    """With the right tags, that all differ, one leaf that is left out changes no other."""
+    tree = tree.with_tags(str(number) for number in range(len(tree.words)))
+    form = Authors(names)
+    left_out = data.draw(st.sampled_from(tree.leaves))
+    symbols = form.symbols(tree)
+    symbols.remove(form.symbol(left_out))
+    repaired, repairs = repair(symbols, tree.words, form, [leaf.tag for leaf in tree.leaves])
+    kept = [leaf for leaf in repaired.leaves if leaf.tag != "XX"]
+    expected = [leaf for leaf in tree.leaves if leaf != left_out]
+    assert repaired.words == tree.words
+    assert "flat" in repairs if not expected else kept == expected
+
+
 def test_repair_has_no_limit_of_depth() -> None:
     size = 100_000
     tree, repairs = repair(["(S"] * size + ["XX"] + [")NP"] * 5, ["a"], VINYALS)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import pytest
 
 from nmt_cli.annexes.parsing.symbols import LINEARISATIONS, TreeLimits, TreeSymbols
@@ -23,6 +26,30 @@ def test_symbols_are_ranked_by_frequency_and_none_is_missing(symbols: TreeSymbol
     assert set(symbols.symbols) == set(written)
     counts = [written.count(symbol) for symbol in symbols.symbols]
     assert counts == sorted(counts, reverse=True)
+
+
+def test_likely_tags_are_the_most_frequent_ones() -> None:
+    """An unknown word has the tag of most words, not that of most leaves."""
+    lines = [
+        *["(TOP (S (DT the) (NN run)))"] * 2,
+        "(TOP (S (VB run) (VB see)))",
+        "(TOP (NP (NN a\u00a0b) (FW the)))",
+    ]
+    symbols = TreeSymbols.of(map(line_tree, lines), "authors")
+    saved = TreeSymbols.from_json(json.loads(json.dumps(symbols.to_json())))
+    assert saved == symbols
+    for same in (symbols, saved):
+        tags = same.likely_tags(["the", "run", "see", "a\u00a0b", "unseen"])
+        assert tags == ["DT", "NN", "VB", "NN", "NN"]
+
+
+def test_symbols_without_tags(symbols: TreeSymbols) -> None:
+    """Those of the form `vinyals`, and those that an older version saved."""
+    older = symbols.to_json()
+    del older["words"]
+    assert TreeSymbols.from_json(older) == dataclasses.replace(symbols, tags={})
+    assert TreeSymbols.from_json(older).likely_tags(["the"]) == []
+    assert bool(symbols.likely_tags(["the"])) == (symbols.form == "authors")
 
 
 def test_limits_leave_room_beyond_the_treebank(symbols: TreeSymbols) -> None:

@@ -68,6 +68,16 @@ def test_repairs_are_counted_by_kind() -> None:
     assert task.repaired([], "the cat") == ("(TOP (S (XX the) (XX cat)))", {"flat": 1})
 
 
+def test_a_saved_task_repairs_by_the_tags_of_words(tmp_path: Path) -> None:
+    TASKS[1].save(tmp_path)
+    task = ParsingTask.load(tmp_path)
+    line = "(TOP (S (NP (DT the) (NN bird)) (VP (VBZ sees) (NP (DT the) (NN dog))) (. .)))"
+    without_bird = task.encode_target(line.replace(" (NN bird)", ""))
+    text, repairs = task.repaired(without_bird, example(line).source)
+    assert text == line.replace("(NP (DT the) (NN bird)) (VP", "(NP (DT the)) (VP (XX bird)")
+    assert repairs == {"missing words": 1}
+
+
 def test_round_brackets_in_a_sentence_become_lrb_and_rrb() -> None:
     task = TASKS[0]
     assert task.encode_source("a (b)") == task.encode_source("a  -LRB-b-RRB- ")
