@@ -223,11 +223,12 @@ class _Builder:
         return leaves
 
     def finish(self) -> list[Event]:
-        missing = self._missing(next(self.words_of_leaves))
-        if missing and all(isinstance(event, Open) for event in self.events):
+        words = next(self.words_of_leaves)
+        if words and all(isinstance(event, Open) for event in self.events):
             self.repairs["flat"] += 1
-            del self.repairs["missing words"]
-            return [Open(FLAT_LABEL), *missing, Close(FLAT_LABEL)]
+            leaves = [Leaf(UNKNOWN_TAG, word) for word in words]
+            return [Open(FLAT_LABEL), *leaves, Close(FLAT_LABEL)]
+        missing = self._missing(words)
         self.repairs["unclosed"] += len(self.stack)
         while len(self.stack) > 1:
             self._close()

@@ -108,7 +108,7 @@ class TreeSymbols:
         """Restore the content that `to_json` returned.
 
         Raises:
-            KeyError, TypeError: it is damaged.
+            KeyError, TypeError, AttributeError: it is damaged.
         """
         tags: dict[str, str] = {}
         for tag, words in content.get("words", {}).items():  # older ones have none

@@ -155,7 +155,12 @@ def test_evaluation_is_strict_evalb_with_gold_tags() -> None:
     assert TASKS[0].evaluate([""] * 30, [gold] * 30)["f1"] == 0
 
 
-@pytest.mark.parametrize("damage", [{"trees": {}}, {"trees": None}, {"words": {}}])
+WORDS = {**TASKS[0].trees.to_json(), "words": {"NN": 1}}
+
+
+@pytest.mark.parametrize(
+    "damage", [{"trees": {}}, {"trees": None}, {"words": {}}, {"trees": WORDS}]
+)
 def test_damaged_symbols_are_an_error(damage: dict[str, Any], tmp_path: Path) -> None:
     TASKS[0].save(tmp_path)
     path = tmp_path / "task.json"
