@@ -84,23 +84,26 @@ class TreeSymbols:
 
         That of an unknown word is the tag that most words have.
         """
-        return [self.tags.get(word, self._most_common_tag) for word in words] if self.tags else []
+        if not self.tags:
+            return []
+        return [self.tags.get(word, self._most_common_tag) for word in words]
 
     @cached_property
     def _most_common_tag(self) -> str:
-        words = Counter(self.tags.values())
-        return max(sorted(words), key=lambda tag: words[tag])
+        counts = Counter(self.tags.values())
+        return max(sorted(counts), key=lambda tag: counts[tag])
 
     def to_json(self) -> dict[str, Any]:
-        words: dict[str, list[str]] = {}
+        words_by_tag: dict[str, list[str]] = {}
         for word, tag in self.tags.items():
-            words.setdefault(tag, []).append(word)
+            words_by_tag.setdefault(tag, []).append(word)
         return {
             "form": self.form,
             "labels": sorted(self.labels),
             "symbols": list(self.symbols),
             "limits": asdict(self.limits),
-            "words": {tag: " ".join(words[tag]) for tag in sorted(words)},
+            # Words have no spaces. A line for each of them would be long to read.
+            "words_by_tag": {tag: " ".join(words_by_tag[tag]) for tag in sorted(words_by_tag)},
         }
 
     @classmethod
@@ -111,7 +114,7 @@ class TreeSymbols:
             KeyError, TypeError, AttributeError: it is damaged.
         """
         tags: dict[str, str] = {}
-        for tag, words in content.get("words", {}).items():  # older ones have none
+        for tag, words in content.get("words_by_tag", {}).items():  # older ones have none
             tags.update(dict.fromkeys(words.split(" "), tag))
         return cls(
             content["form"],

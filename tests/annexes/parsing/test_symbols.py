@@ -46,7 +46,7 @@ def test_likely_tags_are_the_most_frequent_ones() -> None:
 def test_symbols_without_tags(symbols: TreeSymbols) -> None:
     """Those of the form `vinyals`, and those that an older version saved."""
     older = symbols.to_json()
-    del older["words"]
+    del older["words_by_tag"]
     assert TreeSymbols.from_json(older) == dataclasses.replace(symbols, tags={})
     assert TreeSymbols.from_json(older).likely_tags(["the"]) == []
     assert bool(symbols.likely_tags(["the"])) == (symbols.form == "authors")

@@ -155,11 +155,11 @@ def test_evaluation_is_strict_evalb_with_gold_tags() -> None:
     assert TASKS[0].evaluate([""] * 30, [gold] * 30)["f1"] == 0
 
 
-WORDS = {**TASKS[0].trees.to_json(), "words": {"NN": 1}}
+DAMAGED_TREES = {**TASKS[0].trees.to_json(), "words_by_tag": {"NN": 1}}
 
 
 @pytest.mark.parametrize(
-    "damage", [{"trees": {}}, {"trees": None}, {"words": {}}, {"trees": WORDS}]
+    "damage", [{"trees": {}}, {"trees": None}, {"words": {}}, {"trees": DAMAGED_TREES}]
 )
 def test_damaged_symbols_are_an_error(damage: dict[str, Any], tmp_path: Path) -> None:
     TASKS[0].save(tmp_path)
