@@ -61,7 +61,9 @@ to_file() { mkdir -p "$(dirname "$1")" && "${@:2}" >"$1.part" && mv "$1.part" "$
 # made_from RESULT WORD...: note what RESULT was made from, and refuse an --out where that was something else.
 made_from() {
   local file="$out/$1/made-from" word words=()
-  for word in "${@:2}"; do [[ ! -d "$word" ]] || word="$(realpath "$word")" && words+=("$word"); done
+  for word in "${@:2}"; do # --out may have the name of another argument
+    [[ ! -d "$word" || "$word" -ef "$out" ]] || word="$(realpath "$word")" && words+=("$word")
+  done
   # Alone, or with what is half done, the note was made with a wrong argument.
   [[ -n "$(find "$out/$1" -mindepth 1 ! -name made-from ! -name '*.part' -print -quit 2>/dev/null)" ]] || rm -f "$file"
   [[ -e "$file" ]] || to_file "$file" echo "${words[@]}"

@@ -89,6 +89,21 @@ def test_help_is_the_opening_comment(script: Path, bash: Bash) -> None:
     )
 
 
+def test_the_output_directory_may_have_the_name_of_an_argument(
+    recipes: Path, bash: Bash, tmp_path: Path
+) -> None:
+    """Of a language, such as kor: before the directory is made, and after."""
+    script = tmp_path / "recipe.sh"
+    script.write_text(
+        f"source {recipes}/common.sh; out=kor; touch_file() {{ made_from '' files \"$1\" && "
+        "to_file kor/train true; }; touch_file kor; touch_file kor; touch_file fra",
+        encoding="utf-8",
+    )
+    (tmp_path / "files").mkdir()
+    done = bash(script, cwd=tmp_path, code=2)
+    assert f"kor/ has '{tmp_path}/files kor', not '{tmp_path}/files fra'" in done.stderr
+
+
 def test_a_failure_ends_the_recipe_with_its_code_and_without_the_file(
     script: Path, bash: Bash
 ) -> None:

@@ -131,51 +131,57 @@ def repair(
     - unclosed: closing brackets added.
     - empty: constituents without a word, dropped.
     - surplus words: leaves without a word, dropped.
-    - missing words: words without a leaf, added before the next leaf. Those after all leaves are
-      added to the last outermost constituent.
+    - missing words: words without a leaf, added after the leaf before them. Those after all leaves
+      are added to the last outermost constituent.
     - flat: 1 if there was no leaf at all. All words are then the children of one constituent S.
     """
     meanings = [form.meaning(symbol) for symbol in symbols]
     tags = [meaning.tag for meaning in meanings if isinstance(meaning, Leaf)]
-    builder = _Builder(_words_of_leaves(tags, words, likely_tags))
+    builder = _Builder(_leaves(tags, words, likely_tags))
     for meaning in meanings:
         builder.add(meaning)
     tree = Tree((Open(ROOT_LABEL), *builder.finish(), Close(ROOT_LABEL)))
     return tree, {kind: count for kind, count in builder.repairs.items() if count}
 
 
-def _words_of_leaves(
+def _leaves(
     tags: Sequence[str], words: Sequence[str], likely_tags: Sequence[str]
-) -> list[Sequence[str]]:
-    """Return the words up to each leaf that belong to no leaf before, and those after all leaves.
+) -> list[list[Leaf]]:
+    """Return the leaves in place of each leaf of a sequence, and those after all of them.
 
-    The last word up to a leaf is its own. A leaf without any is surplus.
+    Nothing is in place of a surplus leaf, and missing words are beside another leaf.
     """
+    leaves: list[list[Leaf]] = [[] for _ in range(len(tags) + 1)]
     if len(tags) == len(words) or not likely_tags:
-        return [*(words[i : i + 1] for i in range(len(tags))), words[len(tags) :]]
+        for place, (tag, word) in enumerate(zip(tags, words, strict=False)):
+            leaves[place].append(Leaf(tag, word))
+        leaves[-1] = _missing(words[len(tags) :])
+        return leaves
     # Training imports this file, also on machines without rapidfuzz.
     from rapidfuzz.distance import Levenshtein
 
-    words_of_leaves: list[Sequence[str]] = []
-    missing: list[str] = []
     for operation in Levenshtein.opcodes(tags, likely_tags):
+        place = operation.src_start
         stretch = words[operation.dest_start : operation.dest_end]
         if operation.tag == "insert":
-            missing += stretch
-        elif operation.tag == "delete":
-            words_of_leaves += [()] * (operation.src_end - operation.src_start)
-        else:
-            for word in stretch:
-                words_of_leaves.append([*missing, word])
-                missing = []
-    return [*words_of_leaves, missing]
+            # With the fewest differences, a leaf beside a missing word has a word of its own.
+            before = place - 1 if 0 < place < len(tags) else place
+            leaves[before] += _missing(stretch)
+        elif operation.tag != "delete":
+            for matched, word in enumerate(stretch, place):
+                leaves[matched].append(Leaf(tags[matched], word))
+    return leaves
+
+
+def _missing(words: Iterable[str]) -> list[Leaf]:
+    return [Leaf(UNKNOWN_TAG, word) for word in words]
 
 
 class _Builder:
     """Collects events that are always the beginning of a well-formed tree."""
 
-    def __init__(self, words_of_leaves: Iterable[Sequence[str]]) -> None:
-        self.words_of_leaves = iter(words_of_leaves)
+    def __init__(self, leaves: Iterable[Sequence[Leaf]]) -> None:
+        self.leaves = iter(leaves)  # in place of each leaf, and those after all of them
         self.events: list[Event] = []
         self.stack: list[str] = []  # labels of the open constituents
         self.repairs: Counter[str] = Counter()
@@ -187,12 +193,10 @@ class _Builder:
             case Open(label):
                 self.events.append(meaning)
                 self.stack.append(label)
-            case Leaf(tag, _):
-                words = next(self.words_of_leaves)
-                if words:
-                    self.events += [*self._missing(words[:-1]), Leaf(tag, words[-1])]
-                else:
-                    self.repairs["surplus words"] += 1
+            case Leaf():
+                leaves = next(self.leaves)
+                self.events += leaves
+                self.repairs["missing words" if leaves else "surplus words"] += abs(len(leaves) - 1)
             case Close(label):
                 self._add_close(label)
 
@@ -217,18 +221,12 @@ class _Builder:
         else:
             self.events.append(Close(label))
 
-    def _missing(self, words: Iterable[str]) -> list[Leaf]:
-        leaves = [Leaf(UNKNOWN_TAG, word) for word in words]
-        self.repairs["missing words"] += len(leaves)
-        return leaves
-
     def finish(self) -> list[Event]:
-        words = next(self.words_of_leaves)
-        if words and all(isinstance(event, Open) for event in self.events):
+        missing = next(self.leaves)
+        if missing and all(isinstance(event, Open) for event in self.events):
             self.repairs["flat"] += 1
-            leaves = [Leaf(UNKNOWN_TAG, word) for word in words]
-            return [Open(FLAT_LABEL), *leaves, Close(FLAT_LABEL)]
-        missing = self._missing(words)
+            return [Open(FLAT_LABEL), *missing, Close(FLAT_LABEL)]
+        self.repairs["missing words"] += len(missing)
         self.repairs["unclosed"] += len(self.stack)
         while len(self.stack) > 1:
             self._close()

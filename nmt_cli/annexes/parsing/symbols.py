@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from nmt_cli.annexes.parsing.linearisation import Authors, Linearisation, Vinyals
+from nmt_cli.annexes.parsing.linearisation import UNKNOWN_TAG, Authors, Linearisation, Vinyals
 from nmt_cli.annexes.parsing.trees import Close, Event, Leaf, Open, Tree
 
 LINEARISATIONS = ("vinyals", "authors")
@@ -80,18 +80,10 @@ class TreeSymbols:
         return _linearisation(self.form, self.labels)
 
     def likely_tags(self, words: Sequence[str]) -> list[str]:
-        """Return a tag for each word, or nothing if no tags are known.
-
-        That of an unknown word is the tag that most words have.
-        """
+        """Return a tag for each word, or nothing if no tags are known."""
         if not self.tags:
             return []
-        return [self.tags.get(word, self._most_common_tag) for word in words]
-
-    @cached_property
-    def _most_common_tag(self) -> str:
-        counts = Counter(self.tags.values())
-        return max(sorted(counts), key=lambda tag: counts[tag])
+        return [self.tags.get(word, UNKNOWN_TAG) for word in words]
 
     def to_json(self) -> dict[str, Any]:
         words_by_tag: dict[str, list[str]] = {}
