@@ -179,11 +179,11 @@ def test_each_repair(symbols: str, words: str, tree: str, repairs: dict[str, int
 @pytest.mark.parametrize(
     ("symbols", "words", "tree", "repairs"),
     [
-        # Without tags, "sleeps" would be a noun and "." a verb.
+        # Without tags, "cat" would be a verb and "sleeps" a full stop.
         (
-            "S NP DT NN /NP VP VBZ /VP . /S",
+            "S NP DT JJ /NP VP VBZ /VP . /S",
             "the/DT big/JJ cat/NN sleeps/VBZ ./.",
-            "(S (NP (DT the) (XX big) (NN cat)) (VP (VBZ sleeps)) (. .))",
+            "(S (NP (DT the) (JJ big) (XX cat)) (VP (VBZ sleeps)) (. .))",
             {"missing words": 1},
         ),
         (
