@@ -118,9 +118,10 @@ def repair(
 ) -> tuple[Tree, dict[str, int]]:
     """Return the tree described by `symbols` over exactly `words`, and counts of repairs by kind.
 
-    If there are not as many leaves as words, a leaf and a word are aligned by their tags, with the
-    fewest differences. `likely_tags` has one tag for each word. Without them, the first leaf is
-    that of the first word, and so on.
+    `likely_tags` has one tag for each word, or nothing: then the first leaf is that of the first
+    word, and so on. With it, leaves and words are aligned with the fewest differences of tags.
+    Leaves keep their places if they are as many as the words and no alignment has fewer
+    differences.
 
     The kinds of repairs:
 
@@ -152,12 +153,11 @@ def _leaves(
     Nothing is in place of a surplus leaf, and missing words are beside another leaf.
     """
     leaves: list[list[Leaf]] = [[] for _ in range(len(tags) + 1)]
-    if len(tags) == len(words) or not likely_tags:
+    if not likely_tags or _by_place(tags, likely_tags):
         for place, (tag, word) in enumerate(zip(tags, words, strict=False)):
             leaves[place].append(Leaf(tag, word))
         leaves[-1] = _missing(words[len(tags) :])
         return leaves
-    # Training imports this file, also on machines without rapidfuzz.
     from rapidfuzz.distance import Levenshtein
 
     for operation in Levenshtein.opcodes(tags, likely_tags):
@@ -171,6 +171,16 @@ def _leaves(
             for matched, word in enumerate(stretch, place):
                 leaves[matched].append(Leaf(tags[matched], word))
     return leaves
+
+
+def _by_place(tags: Sequence[str], likely_tags: Sequence[str]) -> bool:
+    """Whether there are as many tags, and no alignment has fewer differences than their places."""
+    # Training imports this file, also on machines without rapidfuzz.
+    from rapidfuzz.distance import Hamming, Levenshtein
+
+    return len(tags) == len(likely_tags) and (
+        Hamming.distance(tags, likely_tags) == Levenshtein.distance(tags, likely_tags)
+    )
 
 
 def _missing(words: Iterable[str]) -> list[Leaf]:
