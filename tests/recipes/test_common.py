@@ -95,8 +95,8 @@ def test_the_output_directory_may_have_the_name_of_an_argument(
     """Of a language, such as kor: before the directory is made, and after."""
     script = tmp_path / "recipe.sh"
     script.write_text(
-        f"source {recipes}/common.sh; out=kor; touch_file() {{ made_from '' files \"$1\" && "
-        "to_file kor/train true; }; touch_file kor; touch_file kor; touch_file fra",
+        f"source {recipes}/common.sh; out=kor; prepare() {{ made_from '' files \"$1\" && "
+        "to_file kor/train true; }; prepare kor; prepare kor; prepare fra",
         encoding="utf-8",
     )
     (tmp_path / "files").mkdir()

@@ -206,7 +206,10 @@ class _Builder:
             case Leaf():
                 leaves = next(self.leaves)
                 self.events += leaves
-                self.repairs["missing words" if leaves else "surplus words"] += abs(len(leaves) - 1)
+                if leaves:
+                    self.repairs["missing words"] += len(leaves) - 1
+                else:
+                    self.repairs["surplus words"] += 1
             case Close(label):
                 self._add_close(label)
 
